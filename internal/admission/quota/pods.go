@@ -1,0 +1,88 @@
+package quota
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	podresource "k8s.io/component-helpers/resource"
+)
+
+// podUsage counts a pod until it has ended; the object itself counts to its deletion.
+func podUsage(pod *corev1.Pod, use corev1.ResourceList) {
+	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return
+	}
+	use[corev1.ResourcePods] = count(1)
+	opts := podresource.PodResourcesOptions{UseStatusResources: true}
+	computeUsage(podresource.PodRequests(pod, opts), podresource.PodLimits(pod, opts), use)
+}
+
+func computeUsage(requests, limits, use corev1.ResourceList) {
+	for name, q := range requests {
+		switch {
+		case name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage,
+			strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix):
+			use[name] = q
+			use[requestsName(name)] = q
+		case extended(name):
+			use[requestsName(name)] = q
+		}
+	}
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
+		if q, ok := limits[name]; ok {
+			use["limits."+name] = q
+		}
+	}
+}
+
+func requestsName(name corev1.ResourceName) corev1.ResourceName {
+	return corev1.DefaultResourceRequestsPrefix + name
+}
+
+// extended reports whether a resource is not one of Kubernetes' own.
+func extended(name corev1.ResourceName) bool {
+	s := string(name)
+	return strings.Contains(s, "/") && !strings.Contains(s, corev1.ResourceDefaultNamespacePrefix) &&
+		!strings.HasPrefix(s, corev1.DefaultResourceRequestsPrefix)
+}
+
+var computed = []corev1.ResourceName{
+	corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory,
+	corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory,
+}
+
+// Constraints returns an error when a quota limits cpu or memory that a
+// container of the pod does not state.
+func Constraints(limited corev1.ResourceList, pod *corev1.Pod) error {
+	missing := map[corev1.ResourceName][]string{}
+	whole := corev1.ResourceList{}
+	if r := pod.Spec.Resources; r != nil {
+		computeUsage(r.Requests, r.Limits, whole)
+	}
+	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range list {
+			stated := corev1.ResourceList{}
+			computeUsage(list[i].Resources.Requests, list[i].Resources.Limits, stated)
+			for _, name := range computed {
+				_, required := limited[name]
+				_, here := stated[name]
+				_, above := whole[name]
+				if required && !here && !above {
+					missing[name] = append(missing[name], list[i].Name)
+				}
+			}
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	var parts []string
+	for name, containers := range missing {
+		slices.Sort(containers)
+		parts = append(parts, fmt.Sprintf("%s for: %s", name, strings.Join(slices.Compact(containers), ",")))
+	}
+	slices.Sort(parts)
+	return fmt.Errorf("must specify %s", strings.Join(parts, "; "))
+}

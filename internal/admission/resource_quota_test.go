@@ -1,0 +1,143 @@
+package admission
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"proa/internal/auth/authtest"
+	"proa/internal/store"
+)
+
+func quotaOf(hard corev1.ResourceList, change ...func(*corev1.ResourceQuota)) *corev1.ResourceQuota {
+	q := &corev1.ResourceQuota{ObjectMeta: meta("ns", "q"), Spec: corev1.ResourceQuotaSpec{Hard: hard}}
+	for _, f := range change {
+		f(q)
+	}
+	return q
+}
+
+func TestResourceQuota(t *testing.T) {
+	scoped := func(s corev1.ResourceQuotaScope) func(*corev1.ResourceQuota) {
+		return func(q *corev1.ResourceQuota) { q.Spec.Scopes = []corev1.ResourceQuotaScope{s} }
+	}
+	class := func(name string) func(*corev1.ResourceQuota) {
+		return func(q *corev1.ResourceQuota) {
+			q.Spec.ScopeSelector = &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{
+				{ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: corev1.ScopeSelectorOpIn, Values: []string{name}}}}
+		}
+	}
+	used := func(l corev1.ResourceList) func(*corev1.ResourceQuota) {
+		return func(q *corev1.ResourceQuota) {
+			q.Status = corev1.ResourceQuotaStatus{Hard: q.Spec.Hard, Used: l}
+		}
+	}
+	existing := pod(resources(list("cpu", "1"), nil))
+	existing.Name = "there"
+	ended := existing.DeepCopy()
+	ended.Name, ended.Status.Phase = "ended", corev1.PodSucceeded
+	service := &corev1.Service{ObjectMeta: meta("ns", "s"), Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Ports: make([]corev1.ServicePort, 2)}}
+	plain := service.DeepCopy()
+	plain.Spec.Type = corev1.ServiceTypeClusterIP
+	tests := []struct {
+		name  string
+		quota *corev1.ResourceQuota
+		write
+		want string
+	}{
+		{"within", quotaOf(list("pods", "2")), write{obj: pod()}, ""},
+		{"a pod too many, counted", quotaOf(list("pods", "1")), write{obj: pod()},
+			`pods "p" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1`},
+		{"a pod too many, as reported", quotaOf(list("pods", "5"), used(list("pods", "5"))), write{obj: pod()},
+			`pods "p" is forbidden: exceeded quota: q, requested: pods=1, used: pods=5, limited: pods=5`},
+		{"objects count to their deletion", quotaOf(list("count/pods", "2")), write{obj: pod()},
+			`pods "p" is forbidden: exceeded quota: q, requested: count/pods=1, used: count/pods=2, limited: count/pods=2`},
+		{"two resources", quotaOf(list("requests.cpu", "2", "limits.memory", "1Gi")), write{obj: pod(resources(list("cpu", "1500m"), list("memory", "2Gi")))},
+			`pods "p" is forbidden: exceeded quota: q, requested: limits.memory=2Gi,requests.cpu=1500m, used: limits.memory=0,requests.cpu=1, limited: limits.memory=1Gi,requests.cpu=2`},
+		{"a resource that is not stated", quotaOf(list("cpu", "2", "limits.memory", "1Gi")), write{obj: pod()},
+			`pods "p" is forbidden: failed quota: q: must specify cpu for: c; limits.memory for: c`},
+		{"best effort pods only", quotaOf(list("pods", "0"), scoped(corev1.ResourceQuotaScopeBestEffort)), write{obj: pod()},
+			`pods "p" is forbidden: exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0`},
+		{"not best effort pods only", quotaOf(list("pods", "0"), scoped(corev1.ResourceQuotaScopeNotBestEffort)), write{obj: pod()}, ""},
+		{"pods of another priority", quotaOf(list("pods", "0"), class("high")), write{obj: pod()}, ""},
+		{"config maps", quotaOf(list("configmaps", "0")), write{obj: &corev1.ConfigMap{ObjectMeta: meta("ns", "m")}},
+			`configmaps "m" is forbidden: exceeded quota: q, requested: configmaps=1, used: configmaps=0, limited: configmaps=0`},
+		{"storage of a class", quotaOf(list("fast.storageclass.storage.k8s.io/requests.storage", "1Gi")),
+			write{obj: claim("2Gi", func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = new("fast") })},
+			`persistentvolumeclaims "c" is forbidden: exceeded quota: q, requested: fast.storageclass.storage.k8s.io/requests.storage=2Gi, used: fast.storageclass.storage.k8s.io/requests.storage=0, limited: fast.storageclass.storage.k8s.io/requests.storage=1Gi`},
+		{"an update counts what grows", quotaOf(list("services", "1", "services.nodeports", "1"), used(list("services", "1", "services.nodeports", "0"))), write{obj: service, old: plain},
+			`services "s" is forbidden: exceeded quota: q, requested: services.nodeports=2, used: services.nodeports=0, limited: services.nodeports=1`},
+		{"an update that shrinks", quotaOf(list("services", "0", "services.nodeports", "0"), used(list("services", "1", "services.nodeports", "2"))), write{obj: plain, old: service}, ""},
+		{"another kind", quotaOf(list("pods", "0")), write{obj: &corev1.ConfigMap{ObjectMeta: meta("ns", "m")}}, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			checkError(t, newWorld(t, nil, existing, ended, tt.quota).run(t, tt.attributes(t), false), tt.want)
+		})
+	}
+}
+
+func TestAQuotaIsNeverOverdrawn(t *testing.T) {
+	const hard, writers = 5, 16
+	w := newWorld(t, nil, quotaOf(list("pods", fmt.Sprint(hard))))
+	var made, refused atomic.Int32
+	var wg sync.WaitGroup
+	for i := range writers {
+		wg.Go(func() {
+			p := pod()
+			p.Name = fmt.Sprint("p", i)
+			err := w.run(t, write{obj: p}.attributes(t), true)
+			switch {
+			case err == nil:
+				made.Add(1)
+			case apierrors.IsForbidden(err):
+				refused.Add(1)
+			default:
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if made.Load() != hard || refused.Load() != writers-hard {
+		t.Errorf("made %d, refused %d", made.Load(), refused.Load())
+	}
+	q, err := find[*corev1.ResourceQuota](w.store.Snapshot(), resourceQuotas, "ns", "q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := q.Status.Used["pods"]; n.Value() != hard {
+		t.Errorf("used %v", q.Status.Used)
+	}
+}
+
+func TestAWriteThatFailsOrIsDryTakesNoQuota(t *testing.T) {
+	w := newWorld(t, nil, quotaOf(list("pods", "1")))
+	a := write{obj: pod()}.attributes(t)
+	a.DryRun = true
+	before := w.store.Revision()
+	if _, err := w.store.Update(t.Context(), func(tx *store.Tx) error { return w.Commit(tx, a) }); err != nil {
+		t.Fatal(err)
+	}
+	a.DryRun = false
+	failed := errors.New("failed")
+	if _, err := w.store.Update(t.Context(), func(tx *store.Tx) error {
+		return errors.Join(w.Commit(tx, a), failed)
+	}); !errors.Is(err, failed) {
+		t.Fatal(err)
+	}
+	if w.store.Revision() != before {
+		t.Error("something was written")
+	}
+	checkError(t, w.run(t, a, true), "")
+	second := pod()
+	second.Name = "second"
+	authtest.Delete(t, w.store, pod())
+	if err := w.run(t, write{obj: second}.attributes(t), false); !apierrors.IsForbidden(err) {
+		t.Errorf("usage went down without its controller: %v", err)
+	}
+}

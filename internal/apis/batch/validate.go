@@ -1,0 +1,444 @@
+package batch
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	_ "time/tzdata" // time zones of CronJobs must not depend on the host
+
+	"github.com/robfig/cron/v3"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"proa/internal/apis/core"
+	"proa/internal/apis/validate"
+)
+
+const (
+	maxIndexed     = 100_000 // parallelism and failed indexes of an Indexed job
+	maxRules       = 20
+	maxExitCodes   = 255
+	maxConditions  = 20
+	maxManagedBy   = 63
+	maxCronJobName = 52 // leaves room for the 11 characters a job's name adds
+)
+
+func validateJob(j *batchv1.Job) field.ErrorList {
+	errs := validateGenerated(j)
+	if s := &j.Spec; isIndexed(s) && s.Completions != nil && *s.Completions > 0 {
+		last := fmt.Sprintf("%s-%d", j.Name, *s.Completions-1)
+		if messages := validation.IsDNS1123Label(last); len(messages) > 0 {
+			errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), j.Name, fmt.Sprintf("will not able to create pod with invalid DNS name: %s", last)))
+		}
+	}
+	spec := field.NewPath("spec")
+	errs = append(errs, validateJobSpec(&j.Spec, spec)...)
+	if j.Spec.Selector == nil {
+		errs = append(errs, field.Required(spec.Child("selector"), ""))
+	} else {
+		errs = append(errs, validate.Selector(spec.Child("selector"), j.Spec.Selector)...)
+	}
+	if selector, err := metav1.LabelSelectorAsSelector(j.Spec.Selector); err == nil && !selector.Matches(labels.Set(j.Spec.Template.Labels)) {
+		errs = append(errs, field.Invalid(spec.Child("template", "metadata", "labels"), j.Spec.Template.Labels, "`selector` does not match template `labels`"))
+	}
+	return errs
+}
+
+func isIndexed(s *batchv1.JobSpec) bool {
+	return s.CompletionMode != nil && *s.CompletionMode == batchv1.IndexedCompletion
+}
+
+// validateGenerated: unless the user selects, labels and selector are the job's own.
+func validateGenerated(j *batchv1.Job) field.ErrorList {
+	if j.Spec.ManualSelector != nil && *j.Spec.ManualSelector || j.Spec.Selector == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	at := field.NewPath("spec", "template", "metadata", "labels")
+	for _, want := range [][2]string{{"controller-uid", string(j.UID)}, {"job-name", j.Name}, {batchv1.ControllerUidLabel, string(j.UID)}, {batchv1.JobNameLabel, j.Name}} {
+		switch value, set := j.Spec.Template.Labels[want[0]]; {
+		case !set:
+			errs = append(errs, field.Required(at.Key(want[0]), fmt.Sprintf("must be '%s'", want[1])))
+		case value != want[1]:
+			errs = append(errs, field.Invalid(at.Key(want[0]), value, fmt.Sprintf("must be '%s'", want[1])))
+		}
+	}
+	if s := j.Spec.Selector; len(s.MatchExpressions) != 0 || len(s.MatchLabels) != 1 ||
+		s.MatchLabels[batchv1.ControllerUidLabel] != string(j.UID) && s.MatchLabels["controller-uid"] != string(j.UID) {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "selector"), s, "`selector` not auto-generated"))
+	}
+	return errs
+}
+
+// validateJobSpec checks jobs and templates of jobs.
+func validateJobSpec(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
+	errs := validate.NonNegativePtr(path.Child("parallelism"), s.Parallelism)
+	errs = append(errs, validate.NonNegativePtr(path.Child("completions"), s.Completions)...)
+	errs = append(errs, validate.NonNegativePtr(path.Child("activeDeadlineSeconds"), s.ActiveDeadlineSeconds)...)
+	errs = append(errs, validate.NonNegativePtr(path.Child("backoffLimit"), s.BackoffLimit)...)
+	errs = append(errs, validate.NonNegativePtr(path.Child("ttlSecondsAfterFinished"), s.TTLSecondsAfterFinished)...)
+	errs = append(errs, validate.NonNegativePtr(path.Child("backoffLimitPerIndex"), s.BackoffLimitPerIndex)...)
+	errs = append(errs, validate.NonNegativePtr(path.Child("maxFailedIndexes"), s.MaxFailedIndexes)...)
+	if m := s.ManagedBy; m != nil {
+		errs = append(errs, validation.IsDomainPrefixedPath(path.Child("managedBy"), *m)...)
+		if len(*m) > maxManagedBy {
+			errs = append(errs, field.TooLong(path.Child("managedBy"), "", maxManagedBy))
+		}
+	}
+	errs = append(errs, validateMode(s, path)...)
+	if s.PodFailurePolicy != nil {
+		errs = append(errs, validateFailurePolicy(s, path.Child("podFailurePolicy", "rules"))...)
+	}
+	if s.SuccessPolicy != nil {
+		errs = append(errs, validateSuccessPolicy(s, path.Child("successPolicy"))...)
+	}
+	if p := s.PodReplacementPolicy; p != nil {
+		if s.PodFailurePolicy != nil {
+			errs = append(errs, validate.OneOf(path.Child("podReplacementPolicy"), *p, batchv1.Failed)...)
+		} else {
+			errs = append(errs, validate.OneOf(path.Child("podReplacementPolicy"), *p, batchv1.Failed, batchv1.TerminatingOrFailed)...)
+		}
+	}
+	errs = append(errs, core.ValidateTemplate(&s.Template, path.Child("template"))...)
+	restart := path.Child("template", "spec", "restartPolicy")
+	switch p := s.Template.Spec.RestartPolicy; {
+	case p == "" || p == corev1.RestartPolicyAlways:
+		errs = append(errs, field.Required(restart, fmt.Sprintf("valid values: %q, %q", corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)))
+	case p != corev1.RestartPolicyOnFailure && p != corev1.RestartPolicyNever:
+		errs = append(errs, field.NotSupported(restart, p, []corev1.RestartPolicy{corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever}))
+	case s.PodFailurePolicy != nil && p != corev1.RestartPolicyNever:
+		errs = append(errs, field.Invalid(restart, p, fmt.Sprintf("only %q is supported when podFailurePolicy is specified", corev1.RestartPolicyNever)))
+	}
+	return errs
+}
+
+func validateMode(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if m := s.CompletionMode; m != nil {
+		errs = append(errs, validate.OneOf(path.Child("completionMode"), *m, batchv1.IndexedCompletion, batchv1.NonIndexedCompletion)...)
+	}
+	if !isIndexed(s) {
+		if s.BackoffLimitPerIndex != nil {
+			errs = append(errs, field.Invalid(path.Child("backoffLimitPerIndex"), *s.BackoffLimitPerIndex, "requires indexed completion mode"))
+		}
+		if s.MaxFailedIndexes != nil {
+			errs = append(errs, field.Invalid(path.Child("maxFailedIndexes"), *s.MaxFailedIndexes, "requires indexed completion mode"))
+		}
+		return errs
+	}
+	if s.Completions == nil {
+		errs = append(errs, field.Required(path.Child("completions"), fmt.Sprintf("when completion mode is %s", batchv1.IndexedCompletion)))
+	}
+	if s.Parallelism != nil && *s.Parallelism > maxIndexed {
+		errs = append(errs, field.Invalid(path.Child("parallelism"), *s.Parallelism, fmt.Sprintf("must be less than or equal to %d when completion mode is %s", maxIndexed, batchv1.IndexedCompletion)))
+	}
+	if n := s.MaxFailedIndexes; n != nil {
+		if s.Completions != nil && *n > *s.Completions {
+			errs = append(errs, field.Invalid(path.Child("maxFailedIndexes"), *n, "must be less than or equal to completions"))
+		}
+		if *n > maxIndexed {
+			errs = append(errs, field.Invalid(path.Child("maxFailedIndexes"), *n, fmt.Sprintf("must be less than or equal to %d", maxIndexed)))
+		}
+		if s.BackoffLimitPerIndex == nil {
+			errs = append(errs, field.Required(path.Child("backoffLimitPerIndex"), "when maxFailedIndexes is specified"))
+		}
+	}
+	return errs
+}
+
+func validateFailurePolicy(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
+	rules := s.PodFailurePolicy.Rules
+	if len(rules) > maxRules {
+		return field.ErrorList{field.TooMany(path, len(rules), maxRules)}
+	}
+	containers := sets.New[string]()
+	for _, c := range slices.Concat(s.Template.Spec.Containers, s.Template.Spec.InitContainers) {
+		containers.Insert(c.Name)
+	}
+	var errs field.ErrorList
+	for i := range rules {
+		r, at := &rules[i], path.Index(i)
+		actions := []batchv1.PodFailurePolicyAction{batchv1.PodFailurePolicyActionCount, batchv1.PodFailurePolicyActionFailIndex, batchv1.PodFailurePolicyActionFailJob, batchv1.PodFailurePolicyActionIgnore}
+		errs = append(errs, validate.RequiredOneOf(at.Child("action"), r.Action, actions...)...)
+		if r.Action == batchv1.PodFailurePolicyActionFailIndex && s.BackoffLimitPerIndex == nil {
+			errs = append(errs, field.Invalid(at.Child("action"), r.Action, "requires the backoffLimitPerIndex to be set"))
+		}
+		switch {
+		case r.OnExitCodes != nil && len(r.OnPodConditions) > 0:
+			errs = append(errs, field.Invalid(at, field.OmitValueType{}, "specifying both OnExitCodes and OnPodConditions is not supported"))
+		case r.OnExitCodes == nil && len(r.OnPodConditions) == 0:
+			errs = append(errs, field.Invalid(at, field.OmitValueType{}, "specifying one of OnExitCodes and OnPodConditions is required"))
+		}
+		if r.OnExitCodes != nil {
+			errs = append(errs, validateExitCodes(r.OnExitCodes, containers, at.Child("onExitCodes"))...)
+		}
+		if len(r.OnPodConditions) > maxConditions {
+			errs = append(errs, field.TooMany(at.Child("onPodConditions"), len(r.OnPodConditions), maxConditions))
+		}
+		for k, c := range r.OnPodConditions {
+			at := at.Child("onPodConditions").Index(k)
+			errs = append(errs, validate.QualifiedName(at.Child("type"), string(c.Type))...)
+			errs = append(errs, validate.RequiredOneOf(at.Child("status"), c.Status, corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)...)
+		}
+	}
+	return errs
+}
+
+func validateExitCodes(r *batchv1.PodFailurePolicyOnExitCodesRequirement, containers sets.Set[string], path *field.Path) field.ErrorList {
+	errs := validate.RequiredOneOf(path.Child("operator"), r.Operator, batchv1.PodFailurePolicyOnExitCodesOpIn, batchv1.PodFailurePolicyOnExitCodesOpNotIn)
+	if r.ContainerName != nil && !containers.Has(*r.ContainerName) {
+		errs = append(errs, field.Invalid(path.Child("containerName"), *r.ContainerName, "must be one of the container or initContainer names in the pod template"))
+	}
+	values := path.Child("values")
+	switch n := len(r.Values); {
+	case n == 0:
+		errs = append(errs, field.Invalid(values, r.Values, "at least one value is required"))
+	case n > maxExitCodes:
+		errs = append(errs, field.TooMany(values, n, maxExitCodes))
+	}
+	if !slices.IsSorted(r.Values) {
+		errs = append(errs, field.Invalid(values, r.Values, "must be ordered"))
+	}
+	seen := sets.New[int32]()
+	for i, v := range r.Values {
+		if seen.Has(v) {
+			errs = append(errs, field.Duplicate(values.Index(i), v))
+		}
+		seen.Insert(v)
+		if v == 0 && r.Operator == batchv1.PodFailurePolicyOnExitCodesOpIn {
+			errs = append(errs, field.Invalid(values.Index(i), v, "must not be 0 for the In operator"))
+		}
+	}
+	return errs
+}
+
+func validateSuccessPolicy(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if !isIndexed(s) {
+		errs = append(errs, field.Invalid(path, s.SuccessPolicy, "requires indexed completion mode"))
+	}
+	rules := path.Child("rules")
+	switch n := len(s.SuccessPolicy.Rules); {
+	case n == 0:
+		return append(errs, field.Required(rules, "at least one rules must be specified when the successPolicy is specified"))
+	case n > maxRules:
+		errs = append(errs, field.TooMany(rules, n, maxRules))
+	}
+	for i, r := range s.SuccessPolicy.Rules {
+		at := rules.Index(i)
+		if r.SucceededCount == nil && r.SucceededIndexes == nil {
+			errs = append(errs, field.Required(at, "at least one of succeededCount or succeededIndexes must be specified"))
+		}
+		total := int32(-1)
+		if r.SucceededIndexes != nil && s.Completions != nil {
+			n, err := countIndexes(*r.SucceededIndexes, *s.Completions)
+			if err != nil {
+				errs = append(errs, field.Invalid(at.Child("succeededIndexes"), *r.SucceededIndexes, fmt.Sprintf("error parsing succeededIndexes: %s", err)))
+			}
+			total = n
+		}
+		if c := r.SucceededCount; c != nil {
+			count := at.Child("succeededCount")
+			errs = append(errs, validate.NonNegative(count, *c)...)
+			if s.Completions != nil && *c > *s.Completions {
+				errs = append(errs, field.Invalid(count, *c, fmt.Sprintf("must be less than or equal to %d (the number of specified completions)", *s.Completions)))
+			}
+			if total >= 0 && *c > total {
+				errs = append(errs, field.Invalid(count, *c, fmt.Sprintf("must be less than or equal to %d (the number of indexes in the specified succeededIndexes field)", total)))
+			}
+		}
+	}
+	return errs
+}
+
+// countIndexes counts the indexes of "1,3-5,7", which rise and stay below completions.
+func countIndexes(list string, completions int32) (int32, error) {
+	var total int32
+	last := int64(-1)
+	for _, part := range strings.Split(list, ",") {
+		low, high, isRange := strings.Cut(part, "-")
+		from, err := strconv.ParseInt(low, 10, 32)
+		if err != nil {
+			return 0, fmt.Errorf("cannot convert string to integer for index: %q", low)
+		}
+		to := from
+		if isRange {
+			if to, err = strconv.ParseInt(high, 10, 32); err != nil {
+				return 0, fmt.Errorf("cannot convert string to integer for index: %q", high)
+			}
+			if to <= from {
+				return 0, fmt.Errorf("non-increasing order, previous: %d, current: %d", from, to)
+			}
+		}
+		if from <= last {
+			return 0, fmt.Errorf("non-increasing order, previous: %d, current: %d", last, from)
+		}
+		if to >= int64(completions) {
+			return 0, fmt.Errorf("too large index: %q", strconv.FormatInt(to, 10))
+		}
+		total += int32(to - from + 1)
+		last = to
+	}
+	return total, nil
+}
+
+// validateJobUpdate: what a job runs is fixed; how much of it at once is not.
+func validateJobUpdate(j, old *batchv1.Job) field.ErrorList {
+	path, s, was := field.NewPath("spec"), &j.Spec, &old.Spec
+	errs := validateJobSpec(s, path)
+	elastic := isIndexed(s) && s.Completions != nil && s.Parallelism != nil && *s.Completions == *s.Parallelism && was.Completions != nil
+	if !elastic {
+		errs = append(errs, validate.Immutable(path.Child("completions"), s.Completions, was.Completions)...)
+	}
+	errs = append(errs, validate.Immutable(path.Child("selector"), s.Selector, was.Selector)...)
+	errs = append(errs, validateTemplateUpdate(j, old, path.Child("template"))...)
+	errs = append(errs, validate.Immutable(path.Child("completionMode"), s.CompletionMode, was.CompletionMode)...)
+	errs = append(errs, validate.Immutable(path.Child("podFailurePolicy"), s.PodFailurePolicy, was.PodFailurePolicy)...)
+	errs = append(errs, validate.Immutable(path.Child("backoffLimitPerIndex"), s.BackoffLimitPerIndex, was.BackoffLimitPerIndex)...)
+	errs = append(errs, validate.Immutable(path.Child("managedBy"), s.ManagedBy, was.ManagedBy)...)
+	return append(errs, validate.Immutable(path.Child("successPolicy"), s.SuccessPolicy, was.SuccessPolicy)...)
+}
+
+// validateTemplateUpdate: before a suspended job first starts, where its pods go
+// may still be decided (KEP-2926).
+func validateTemplateUpdate(j, old *batchv1.Job, path *field.Path) field.ErrorList {
+	is := j.Spec.Template.DeepCopy()
+	was := &old.Spec.Template
+	if old.Spec.Suspend != nil && *old.Spec.Suspend && old.Status.StartTime == nil {
+		is.Labels, is.Annotations = was.Labels, was.Annotations
+		is.Spec.NodeSelector, is.Spec.Tolerations, is.Spec.SchedulingGates = was.Spec.NodeSelector, was.Spec.Tolerations, was.Spec.SchedulingGates
+		if a := is.Spec.Affinity; a != nil && was.Spec.Affinity != nil {
+			a.NodeAffinity = was.Spec.Affinity.NodeAffinity
+		} else if a != nil && a.PodAffinity == nil && a.PodAntiAffinity == nil {
+			is.Spec.Affinity = nil
+		} else if a == nil && was.Spec.Affinity != nil && was.Spec.Affinity.PodAffinity == nil && was.Spec.Affinity.PodAntiAffinity == nil {
+			is.Spec.Affinity = was.Spec.Affinity
+		}
+	}
+	if len(validate.Immutable(path, is, was)) > 0 {
+		return field.ErrorList{field.Invalid(path, j.Spec.Template, "field is immutable")}
+	}
+	return nil
+}
+
+func validateJobStatusUpdate(j, old *batchv1.Job) field.ErrorList {
+	path, s := field.NewPath("status"), &j.Status
+	errs := validate.NonNegative(path.Child("active"), s.Active)
+	errs = append(errs, validate.NonNegative(path.Child("succeeded"), s.Succeeded)...)
+	errs = append(errs, validate.NonNegative(path.Child("failed"), s.Failed)...)
+	errs = append(errs, validate.NonNegativePtr(path.Child("ready"), s.Ready)...)
+	errs = append(errs, validate.NonNegativePtr(path.Child("terminating"), s.Terminating)...)
+	has := func(j *batchv1.Job, t batchv1.JobConditionType) bool {
+		return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool { return c.Type == t && c.Status == corev1.ConditionTrue })
+	}
+	complete, failed := has(j, batchv1.JobComplete), has(j, batchv1.JobFailed)
+	if complete && failed {
+		errs = append(errs, field.Invalid(path.Child("conditions"), field.OmitValueType{}, "cannot set Complete=True and Failed=true conditions"))
+	}
+	if s.CompletionTime != nil && !complete {
+		errs = append(errs, field.Invalid(path.Child("completionTime"), s.CompletionTime, "completionTime cannot be set when there is no Complete=True condition"))
+	}
+	if complete && s.CompletionTime == nil {
+		errs = append(errs, field.Required(path.Child("completionTime"), "completionTime is required for Complete jobs"))
+	}
+	if s.CompletionTime != nil && s.StartTime != nil && s.CompletionTime.Before(s.StartTime) {
+		errs = append(errs, field.Invalid(path.Child("completionTime"), s.CompletionTime, "completionTime cannot be set before startTime"))
+	}
+	for _, t := range []batchv1.JobConditionType{batchv1.JobComplete, batchv1.JobFailed, batchv1.JobFailureTarget, batchv1.JobSuccessCriteriaMet} {
+		if has(old, t) && !has(j, t) {
+			errs = append(errs, field.Invalid(path.Child("conditions"), field.OmitValueType{}, fmt.Sprintf("cannot disable the terminal %s=True condition", t)))
+		}
+	}
+	return errs
+}
+
+func validateCronJob(c *batchv1.CronJob) field.ErrorList {
+	errs := validateCronJobSpec(&c.Spec, nil, field.NewPath("spec"))
+	if len(c.Name) > maxCronJobName {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), c.Name, "must be no more than 52 characters"))
+	}
+	return errs
+}
+
+func validateCronJobUpdate(c, old *batchv1.CronJob) field.ErrorList {
+	return validateCronJobSpec(&c.Spec, &old.Spec, field.NewPath("spec"))
+}
+
+func validateCronJobSpec(s, old *batchv1.CronJobSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	at := path.Child("schedule")
+	if s.Schedule == "" {
+		errs = append(errs, field.Required(at, ""))
+	} else {
+		errs = append(errs, validateSchedule(s, old != nil && strings.Contains(old.Schedule, "TZ"), at)...)
+	}
+	errs = append(errs, validate.NonNegativePtr(path.Child("startingDeadlineSeconds"), s.StartingDeadlineSeconds)...)
+	if z := s.TimeZone; z != nil && (old == nil || old.TimeZone == nil || *old.TimeZone != *z) {
+		errs = append(errs, validateTimeZone(*z, path.Child("timeZone"))...)
+	}
+	errs = append(errs, validate.RequiredOneOf(path.Child("concurrencyPolicy"), s.ConcurrencyPolicy, batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent)...)
+	template := path.Child("jobTemplate")
+	errs = append(errs, validateJobSpec(&s.JobTemplate.Spec, template.Child("spec"))...)
+	errs = append(errs, validate.NonNegativePtr(path.Child("successfulJobsHistoryLimit"), s.SuccessfulJobsHistoryLimit)...)
+	return append(errs, validate.NonNegativePtr(path.Child("failedJobsHistoryLimit"), s.FailedJobsHistoryLimit)...)
+}
+
+func validateSchedule(s *batchv1.CronJobSpec, hadZone bool, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if _, err := parseSchedule(s.Schedule); err != nil {
+		errs = append(errs, field.Invalid(path, s.Schedule, err.Error()))
+	}
+	switch withZone := strings.Contains(s.Schedule, "TZ"); {
+	case withZone && s.TimeZone != nil:
+		errs = append(errs, field.Invalid(path, s.Schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule"))
+	case withZone && !hadZone:
+		errs = append(errs, field.Invalid(path, s.Schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"))
+	}
+	return errs
+}
+
+// parseSchedule turns a panic of the parser on odd input into an error.
+func parseSchedule(schedule string) (s cron.Schedule, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("invalid schedule format: %v", r)
+		}
+	}()
+	return cron.ParseStandard(schedule)
+}
+
+func validateTimeZone(zone string, path *field.Path) field.ErrorList {
+	if zone == "" {
+		return field.ErrorList{field.Invalid(path, zone, "timeZone must be nil or non-empty string")}
+	}
+	if strings.EqualFold(zone, "Local") {
+		return field.ErrorList{field.Invalid(path, zone, "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones")}
+	}
+	if _, err := time.LoadLocation(zone); err != nil {
+		return field.ErrorList{field.Invalid(path, zone, err.Error())}
+	}
+	return nil
+}
+
+// jobSpecWarnings: so many indexes that status may outgrow an object (KEP-3850).
+func jobSpecWarnings(s *batchv1.JobSpec, path string) []string {
+	const many, failing = 100_000, 10_000
+	if isIndexed(s) && s.Completions != nil && *s.Completions > many && s.Parallelism != nil && *s.Parallelism > failing {
+		return []string{path + ": In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail"}
+	}
+	return nil
+}
+
+func timeZoneWarnings(schedule string) []string {
+	if strings.Contains(schedule, "TZ") {
+		return []string{"CRON_TZ or TZ used in spec.schedule is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details"}
+	}
+	return nil
+}

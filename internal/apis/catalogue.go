@@ -1,0 +1,342 @@
+// Package apis says what exists. A kind is one Resource value in a Catalogue:
+// routes, discovery, OpenAPI, tables, selectors, defaulting, validation and the
+// storage codec all derive from it. A CustomResourceDefinition becomes the same
+// value at run time, so there is no second request path for custom resources.
+//
+// The package knows no server and no store. A folder per API group holds a file
+// per kind.
+package apis
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"sort"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Object is any API object. An object that a Store has committed is shared by
+// every reader in the process and must not be changed; copy it first.
+type Object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// Scope says whether objects of a kind live in a namespace.
+type Scope int
+
+const (
+	Namespaced Scope = iota
+	Cluster
+)
+
+// Resource is one kind as the API serves it. Group, Version and Kind name the
+// hub version: the type New returns, which the store keeps and every component
+// works with. Other served versions convert to and from it (Also).
+type Resource struct {
+	Group, Version, Kind string
+	Plural, Singular     string // Singular defaults to the lower-case Kind
+	Short                []string
+	Categories           []string
+	Scope                Scope
+
+	New     func() Object
+	NewList func() runtime.Object
+
+	// Verbs defaults to create, delete, deletecollection, get, list, patch,
+	// update and watch. Review kinds (SubjectAccessReview, ...) have create only
+	// and are never stored; the registry calls the handler registered for them.
+	Verbs []string
+
+	Subresources []Subresource
+
+	// Also lists the other group versions that serve the same stored objects.
+	Also []Served
+
+	// Default fills absent fields of the hub version as upstream's versioned
+	// defaulting does. Nil where the kind has no defaults.
+	Default func(Object)
+
+	// PrepareCreate and PrepareUpdate drop what a client may not set (status on
+	// the main resource) and carry over what it may not change. They must not
+	// touch metadata.generation: the registry raises it when spec changed.
+	// PrepareCreate runs after name, namespace and uid are set.
+	PrepareCreate func(Object)
+	PrepareUpdate func(obj, old Object)
+
+	// Stamp sets the times of changes that the server, not the client, tells
+	// (conditions of CertificateSigningRequests, phases of PersistentVolumes).
+	// It runs after PrepareCreate (old nil), PrepareUpdate and a subresource's
+	// PrepareUpdate. Nil where the kind has none.
+	Stamp func(obj, old Object, now time.Time)
+
+	// Validate and ValidateUpdate return upstream's field errors, metadata
+	// beyond the common ObjectMeta rules included; the registry itself checks
+	// ObjectMeta with ValidateName. ValidateUpdate gets a valid old object and
+	// is called for the main resource only.
+	Validate       func(ctx context.Context, obj Object) field.ErrorList
+	ValidateUpdate func(ctx context.Context, obj, old Object) field.ErrorList
+
+	// ValidateName returns messages as apimachinery's name validators do. Nil
+	// means a DNS subdomain.
+	ValidateName func(name string, prefix bool) []string
+
+	// Warnings returns texts for the Warning header. Nil: none. Old is nil on create.
+	Warnings func(obj, old Object) []string
+
+	// Fields are what a field selector may match besides metadata.name and
+	// metadata.namespace, by name. Nil: nothing else.
+	Fields map[string]func(Object) string
+
+	// FieldAliases are older names of Fields.
+	FieldAliases map[string]string
+
+	// Indexed names those of Fields that the store keeps an index of: a list or
+	// watch that asks for one value of them costs what it finds.
+	Indexed []string
+
+	// NoGeneration is set for kinds whose metadata.generation stays 0 (Events,
+	// Secrets, ConfigMaps, ... : those upstream never counts).
+	NoGeneration bool
+
+	// GracefulDelete returns the grace period in seconds that a delete of obj
+	// gets, 0 for at once. Nil: always at once. Only Pods have one.
+	GracefulDelete func(obj Object, opts *metav1.DeleteOptions) int64
+
+	// AllowCreateOnUpdate lets PUT create a missing object, as upstream does for
+	// a few kinds (Lease, Event, Node-less ones...).
+	AllowCreateOnUpdate bool
+
+	// ConditionalUpdate refuses a PUT that carries no resourceVersion.
+	ConditionalUpdate bool
+
+	// Dependents says what becomes of an object's dependents when a delete does
+	// not say.
+	Dependents Dependents
+
+	// Columns and Row print the kind in a Table: one cell per column, as of now
+	// (ages). Nil Columns: Name and Created At.
+	Columns []metav1.TableColumnDefinition
+	Row     func(obj Object, now time.Time) []any
+}
+
+// Dependents is what becomes of the objects that name a deleted one as their owner.
+type Dependents int
+
+const (
+	// DependentsDeleted deletes them in the background.
+	DependentsDeleted Dependents = iota
+	// DependentsOrphaned keeps them, as upstream does for old kinds.
+	DependentsOrphaned
+	// NoDependents is for kinds that own nothing: what a delete asks for is ignored.
+	NoDependents
+)
+
+// Subresource is a path below an object.
+type Subresource struct {
+	Name string // "status", "scale", "log", "binding", ...
+
+	// Group, Version, Kind of the body where it differs from the parent's:
+	// autoscaling/v1 Scale, policy/v1 Eviction, authentication.k8s.io/v1 TokenRequest.
+	Group, Version, Kind string
+	New                  func() Object // nil: the parent's New
+
+	Verbs []string // "get", "patch", "update" for status and scale; "create" for binding...
+
+	// PrepareUpdate and ValidateUpdate work on the parent object for
+	// subresources that write it (status, ephemeralcontainers, resize, approval,
+	// finalize): PrepareUpdate copies everything but the subresource's part from old.
+	PrepareUpdate  func(obj, old Object)
+	ValidateUpdate func(ctx context.Context, obj, old Object) field.ErrorList
+
+	// Scale reads and writes the scale subresource. Nil unless Name is "scale".
+	Scale *Scale
+}
+
+// Scale maps a kind to autoscaling/v1 Scale.
+type Scale struct {
+	Replicas       func(Object) int32
+	SetReplicas    func(Object, int32)
+	StatusReplicas func(Object) int32
+	Selector       func(Object) string
+}
+
+// Served is one more group version of a Resource's objects.
+type Served struct {
+	Group, Version, Kind string
+	New                  func() Object
+	NewList              func() runtime.Object
+	// ToHub and FromHub return new objects and lose nothing on a round trip.
+	ToHub, FromHub func(Object) (Object, error)
+	Default        func(Object) // of the served version, before ToHub
+}
+
+// GroupResource is the name the store keys objects by.
+func (r *Resource) GroupResource() schema.GroupResource {
+	return schema.GroupResource{Group: r.Group, Resource: r.Plural}
+}
+
+// GroupVersionKind names the hub version.
+func (r *Resource) GroupVersionKind() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind}
+}
+
+// GroupVersionResource names the hub version.
+func (r *Resource) GroupVersionResource() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Plural}
+}
+
+// Subresource returns the named subresource, nil when the kind has none.
+func (r *Resource) Subresource(name string) *Subresource {
+	for i := range r.Subresources {
+		if r.Subresources[i].Name == name {
+			return &r.Subresources[i]
+		}
+	}
+	return nil
+}
+
+// View is a Resource seen in one of its served versions. Served is nil for the hub.
+type View struct {
+	*Resource
+	Served *Served
+}
+
+// Catalogue is the set of resources a server serves. Reads take no lock: the
+// index is replaced whole when a resource is added or removed.
+type Catalogue struct {
+	mu    sync.Mutex // serialises writers
+	index atomic.Pointer[index]
+}
+
+type index struct {
+	all        []*Resource
+	byResource map[schema.GroupVersionResource]View
+	byKind     map[schema.GroupVersionKind]View
+	byStorage  map[schema.GroupResource]*Resource
+	byType     map[reflect.Type]*Resource
+	replaced   chan struct{} // closed when another index takes this one's place
+}
+
+// NewCatalogue returns a catalogue of the given resources. It panics when two
+// claim the same path: the built-in list is part of the program.
+func NewCatalogue(resources ...*Resource) *Catalogue {
+	c := &Catalogue{}
+	c.index.Store(buildIndex(nil))
+	for _, r := range resources {
+		if err := c.Add(r); err != nil {
+			panic(err)
+		}
+	}
+	return c
+}
+
+// Add serves one more resource, replacing the one of the same group and plural.
+func (c *Catalogue) Add(r *Resource) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := without(c.index.Load().all, r.GroupResource())
+	idx := buildIndex(append(all, r))
+	if idx == nil {
+		return fmt.Errorf("resource %s: group, version and plural already served", r.GroupVersionResource())
+	}
+	close(c.index.Swap(idx).replaced)
+	return nil
+}
+
+// Remove stops serving a resource.
+func (c *Catalogue) Remove(gr schema.GroupResource) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.index.Swap(buildIndex(without(c.index.Load().all, gr))).replaced)
+}
+
+// Lookup finds the resource served at a group, version and plural name.
+func (c *Catalogue) Lookup(gvr schema.GroupVersionResource) (View, bool) {
+	v, ok := c.index.Load().byResource[gvr]
+	return v, ok
+}
+
+// Kind finds the resource that serves a kind.
+func (c *Catalogue) Kind(gvk schema.GroupVersionKind) (View, bool) {
+	v, ok := c.index.Load().byKind[gvk]
+	return v, ok
+}
+
+// Stored finds the resource that the store keys by gr.
+func (c *Catalogue) Stored(gr schema.GroupResource) (*Resource, bool) {
+	r, ok := c.index.Load().byStorage[gr]
+	return r, ok
+}
+
+// Of finds the resource whose hub type is obj's. Custom resources share a type
+// and are not found this way.
+func (c *Catalogue) Of(obj runtime.Object) (*Resource, bool) {
+	r, ok := c.index.Load().byType[reflect.TypeOf(obj)]
+	return r, ok
+}
+
+// All returns every resource, ordered by group and plural name. The slice is shared.
+func (c *Catalogue) All() []*Resource { return c.index.Load().all }
+
+// Changed returns a channel that is closed when a resource is added or removed.
+// Ask for it before All, so as to miss nothing.
+func (c *Catalogue) Changed() <-chan struct{} { return c.index.Load().replaced }
+
+func without(all []*Resource, gr schema.GroupResource) []*Resource {
+	kept := make([]*Resource, 0, len(all)+1)
+	for _, r := range all {
+		if r.GroupResource() != gr {
+			kept = append(kept, r)
+		}
+	}
+	return kept
+}
+
+// buildIndex returns nil when two resources claim the same path.
+func buildIndex(all []*Resource) *index {
+	sort.Slice(all, func(i, j int) bool {
+		if all[i].Group != all[j].Group {
+			return all[i].Group < all[j].Group
+		}
+		return all[i].Plural < all[j].Plural
+	})
+	idx := &index{
+		all:        all,
+		byResource: map[schema.GroupVersionResource]View{},
+		byKind:     map[schema.GroupVersionKind]View{},
+		byStorage:  map[schema.GroupResource]*Resource{},
+		byType:     map[reflect.Type]*Resource{},
+		replaced:   make(chan struct{}),
+	}
+	serve := func(v View, group, version, kind string) bool {
+		gvr := schema.GroupVersionResource{Group: group, Version: version, Resource: v.Plural}
+		if _, taken := idx.byResource[gvr]; taken {
+			return false
+		}
+		idx.byResource[gvr] = v
+		idx.byKind[schema.GroupVersionKind{Group: group, Version: version, Kind: kind}] = v
+		return true
+	}
+	for _, r := range all {
+		if !serve(View{Resource: r}, r.Group, r.Version, r.Kind) {
+			return nil
+		}
+		for i := range r.Also {
+			s := &r.Also[i]
+			if !serve(View{Resource: r, Served: s}, s.Group, s.Version, s.Kind) {
+				return nil
+			}
+		}
+		idx.byStorage[r.GroupResource()] = r
+		idx.byType[reflect.TypeOf(r.New())] = r
+	}
+	return idx
+}

@@ -1,0 +1,35 @@
+package core
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"proa/internal/apis"
+)
+
+// Endpoints is the core/v1 endpoints resource.
+var Endpoints = apis.Resource{
+	Version: "v1", Kind: "Endpoints", Plural: "endpoints", Short: []string{"ep"},
+	New: apis.New[corev1.Endpoints], NewList: apis.NewList[corev1.EndpointsList],
+	NoGeneration:        true,
+	AllowCreateOnUpdate: true,
+	Default:             apis.On(defaultEndpoints),
+	Validate:            apis.Check(validateEndpoints),
+	ValidateUpdate:      apis.CheckUpdate(validateEndpointsUpdate),
+	Warnings:            apis.Warn(endpointsWarnings),
+	Columns:             endpointsColumns,
+	Row:                 apis.Cells(endpointsRow),
+}
+
+func defaultEndpoints(e *corev1.Endpoints) {
+	for i := range e.Subsets {
+		for j := range e.Subsets[i].Ports {
+			if p := &e.Subsets[i].Ports[j]; p.Protocol == "" {
+				p.Protocol = corev1.ProtocolTCP
+			}
+		}
+	}
+}
+
+func endpointsWarnings(_, _ *corev1.Endpoints) []string {
+	return []string{"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"}
+}

@@ -1,0 +1,140 @@
+package core
+
+import (
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"proa/internal/apis"
+)
+
+// Pods is the core/v1 pods resource.
+var Pods = apis.Resource{
+	Version: "v1", Kind: "Pod", Plural: "pods", Short: []string{"po"}, Categories: []string{"all"},
+	New: apis.New[corev1.Pod], NewList: apis.NewList[corev1.PodList],
+	Subresources: []apis.Subresource{
+		{Name: "attach", Version: "v1", Kind: "PodAttachOptions", Verbs: []string{"create", "get"}},
+		{Name: "binding", Version: "v1", Kind: "Binding", New: apis.New[corev1.Binding], Verbs: []string{"create"}},
+		apis.Writable("ephemeralcontainers", prepareEphemeralContainers, validateEphemeralContainersUpdate),
+		{Name: "eviction", Group: "policy", Version: "v1", Kind: "Eviction", New: apis.New[policyv1.Eviction], Verbs: []string{"create"}},
+		{Name: "exec", Version: "v1", Kind: "PodExecOptions", Verbs: []string{"create", "get"}},
+		{Name: "log", Verbs: []string{"get"}},
+		{Name: "portforward", Version: "v1", Kind: "PodPortForwardOptions", Verbs: []string{"create", "get"}},
+		{Name: "proxy", Version: "v1", Kind: "PodProxyOptions", Verbs: []string{"create", "delete", "get", "patch", "update"}},
+		apis.Writable("resize", prepareResize, validateResizeUpdate),
+		apis.Writable("status", preparePodStatus, validatePodStatusUpdate),
+	},
+	Default:        apis.On(DefaultPod),
+	PrepareCreate:  apis.On(preparePod),
+	PrepareUpdate:  apis.OnUpdate(preparePodUpdate),
+	Validate:       apis.Check(validatePod),
+	ValidateUpdate: apis.CheckUpdate(validatePodUpdate),
+	Warnings:       apis.Warn(podWarnings),
+	Fields:         apis.Selectable(podFields),
+	FieldAliases:   map[string]string{"spec.host": "spec.nodeName"},
+	Indexed:        []string{"spec.nodeName"},
+	GracefulDelete: podGrace,
+	Columns:        podColumns,
+	Row:            apis.Cells(podRow),
+}
+
+var podFields = map[string]func(*corev1.Pod) string{
+	"spec.nodeName":            func(p *corev1.Pod) string { return p.Spec.NodeName },
+	"spec.restartPolicy":       func(p *corev1.Pod) string { return string(p.Spec.RestartPolicy) },
+	"spec.schedulerName":       func(p *corev1.Pod) string { return p.Spec.SchedulerName },
+	"spec.serviceAccountName":  func(p *corev1.Pod) string { return p.Spec.ServiceAccountName },
+	"spec.hostNetwork":         func(p *corev1.Pod) string { return strconv.FormatBool(p.Spec.HostNetwork) },
+	"status.phase":             func(p *corev1.Pod) string { return string(p.Status.Phase) },
+	"status.podIP":             podAddress,
+	"status.podIPs":            podAddress,
+	"status.nominatedNodeName": func(p *corev1.Pod) string { return p.Status.NominatedNodeName },
+}
+
+func podAddress(p *corev1.Pod) string {
+	if len(p.Status.PodIPs) > 0 {
+		return p.Status.PodIPs[0].IP
+	}
+	return p.Status.PodIP
+}
+
+func preparePod(p *corev1.Pod) {
+	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: QOSClass(p)}
+	if len(p.Spec.SchedulingGates) > 0 {
+		p.Status.Conditions = []corev1.PodCondition{{
+			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated,
+			Message: "Scheduling is blocked due to non-empty scheduling gates",
+		}}
+	}
+	dropDisabledPodFields(&p.Spec, nil)
+	mergeLabelKeys(p)
+	syncAppArmor(p)
+}
+
+func preparePodUpdate(p, old *corev1.Pod) {
+	p.Status = old.Status
+	dropDisabledPodFields(&p.Spec, &old.Spec)
+}
+
+func preparePodStatus(p, old *corev1.Pod) {
+	p.Spec = old.Spec
+	p.DeletionTimestamp = nil
+	p.OwnerReferences = old.OwnerReferences
+	if p.Status.QOSClass == "" {
+		p.Status.QOSClass = old.Status.QOSClass
+	}
+	defaultHostIPs(p)
+}
+
+func prepareEphemeralContainers(p, old *corev1.Pod) {
+	changed := old.DeepCopy()
+	copyIdentity(changed, p)
+	changed.Spec.EphemeralContainers = p.Spec.EphemeralContainers
+	*p = *changed
+}
+
+func prepareResize(p, old *corev1.Pod) {
+	changed := old.DeepCopy()
+	copyIdentity(changed, p)
+	copyResources(changed.Spec.Containers, p.Spec.Containers)
+	copyResources(changed.Spec.InitContainers, p.Spec.InitContainers)
+	changed.Spec.Resources = p.Spec.Resources
+	*p = *changed
+}
+
+// copyIdentity keeps what the update's preconditions are checked against.
+func copyIdentity(to, from *corev1.Pod) {
+	to.Name, to.Namespace, to.UID, to.ResourceVersion = from.Name, from.Namespace, from.UID, from.ResourceVersion
+	to.ManagedFields = from.ManagedFields
+}
+
+// copyResources takes over resources and resize policies of containers by name;
+// a container that is missing or new is left for the status quo.
+func copyResources(to, from []corev1.Container) {
+	for i := range to {
+		for j := range from {
+			if to[i].Name == from[j].Name {
+				to[i].Resources, to[i].ResizePolicy = from[j].Resources, from[j].ResizePolicy
+			}
+		}
+	}
+}
+
+// podGrace is 0 for a pod that runs nowhere: unassigned or finished.
+func podGrace(obj apis.Object, opts *metav1.DeleteOptions) int64 {
+	p := obj.(*corev1.Pod)
+	if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded {
+		return 0
+	}
+	var seconds int64
+	if opts != nil && opts.GracePeriodSeconds != nil {
+		seconds = *opts.GracePeriodSeconds
+	} else if p.Spec.TerminationGracePeriodSeconds != nil {
+		seconds = *p.Spec.TerminationGracePeriodSeconds
+	}
+	if seconds < 0 {
+		return 1
+	}
+	return seconds
+}

@@ -1,0 +1,106 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/diff"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
+
+	"proa/internal/apis/validate"
+)
+
+func validateNode(n *corev1.Node) field.ErrorList {
+	errs := validateTaints(n.Spec.Taints, field.NewPath("spec", "taints"))
+	errs = append(errs, validateNodeResources(n)...)
+	return append(errs, validatePodCIDRs(n.Spec.PodCIDRs, n.Spec.PodCIDR)...)
+}
+
+func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	seen := sets.New[string]()
+	for i, t := range taints {
+		at := path.Index(i)
+		errs = append(errs, validate.LabelName(at.Child("key"), t.Key)...)
+		errs = append(errs, validate.Invalid(at.Child("value"), t.Value, validation.IsValidLabelValue(t.Value))...)
+		errs = append(errs, validateTaintEffect(t.Effect, at.Child("effect"))...)
+		key := string(t.Effect) + "/" + t.Key
+		if seen.Has(key) {
+			duplicate := field.Duplicate(at, t)
+			duplicate.Detail = "taints must be unique by key and effect pair"
+			errs = append(errs, duplicate)
+		}
+		seen.Insert(key)
+	}
+	return errs
+}
+
+func validateNodeResources(n *corev1.Node) field.ErrorList {
+	var errs field.ErrorList
+	check := func(list corev1.ResourceList, child string) {
+		for _, name := range validate.SortedKeys(list) {
+			at := field.NewPath("status", child).Key(string(name))
+			errs = append(errs, validateResourceName(name, at)...)
+			errs = append(errs, validateQuantity(name, list[name], at)...)
+		}
+	}
+	check(n.Status.Capacity, "capacity")
+	check(n.Status.Allocatable, "allocatable")
+	return errs
+}
+
+func validatePodCIDRs(cidrs []string, first string) field.ErrorList {
+	path := field.NewPath("spec", "podCIDRs")
+	var errs field.ErrorList
+	if first != "" {
+		errs = append(errs, validation.IsValidCIDRForLegacyField(field.NewPath("spec", "podCIDR"), first, true, nil)...)
+	}
+	if len(cidrs) > 0 && first != cidrs[0] {
+		errs = append(errs, field.Invalid(path.Index(0), cidrs, "field[0] must match `podCIDR`"))
+	}
+	for i, c := range cidrs {
+		errs = append(errs, validation.IsValidCIDRForLegacyField(path.Index(i), c, true, nil)...)
+	}
+	if len(cidrs) > 1 {
+		dual, err := netutils.IsDualStackCIDRStrings(cidrs)
+		if err != nil {
+			errs = append(errs, field.InternalError(path, fmt.Errorf("invalid PodCIDRs. failed to check with dual stack with error:%v", err)))
+		}
+		if !dual || len(cidrs) > 2 {
+			errs = append(errs, field.Invalid(path, cidrs, "may specify no more than one CIDR for each IP family"))
+		}
+	}
+	return errs
+}
+
+// validateNodeUpdate: pod ranges and the provider's id are set once; besides
+// them labels, taints, capacity and unschedulable may change.
+func validateNodeUpdate(n, old *corev1.Node) field.ErrorList {
+	errs := validateNode(n)
+	addresses := sets.New[corev1.NodeAddress]()
+	for i, a := range n.Status.Addresses {
+		if addresses.Has(a) {
+			errs = append(errs, field.Duplicate(field.NewPath("status", "addresses").Index(i), a))
+		}
+		addresses.Insert(a)
+	}
+	if len(old.Spec.PodCIDRs) > 0 && !slices.Equal(n.Spec.PodCIDRs, old.Spec.PodCIDRs) {
+		errs = append(errs, field.Forbidden(field.NewPath("spec", "podCIDRs"), "node updates may not change podCIDR except from \"\" to valid"))
+	}
+	if old.Spec.ProviderID != "" && n.Spec.ProviderID != old.Spec.ProviderID {
+		errs = append(errs, field.Forbidden(field.NewPath("spec", "providerID"), "node updates may not change providerID except from \"\" to valid"))
+	}
+	munged := n.Spec.DeepCopy()
+	munged.PodCIDR, munged.PodCIDRs, munged.ProviderID = old.Spec.PodCIDR, old.Spec.PodCIDRs, old.Spec.ProviderID
+	munged.Taints, munged.Unschedulable, munged.ConfigSource = old.Spec.Taints, old.Spec.Unschedulable, old.Spec.ConfigSource
+	munged.PodPreemptionPolicy = old.Spec.PodPreemptionPolicy
+	if !apiequality.Semantic.DeepEqual(*munged, old.Spec) {
+		errs = append(errs, field.Forbidden(field.NewPath(""), "node updates may only change labels, taints, or capacity (or configSource, if the DynamicKubeletConfig feature gate is enabled)\n"+diff.Diff(old.Spec, *munged)))
+	}
+	return errs
+}

@@ -1,0 +1,328 @@
+package core
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/diff"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"proa/internal/apis/validate"
+)
+
+const updatableFields = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`," +
+	"`spec.tolerations` (only additions to existing tolerations)," +
+	"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+
+// validatePodUpdate holds a pod to what it was made as, but for a few fields.
+func validatePodUpdate(p, old *corev1.Pod) field.ErrorList {
+	spec := field.NewPath("spec")
+	errs := validatePodAnnotations(p.Annotations, field.NewPath("metadata", "annotations"))
+	images, stop := validateImageUpdates(p.Spec.Containers, old.Spec.Containers, spec.Child("containers"))
+	errs = append(errs, images...)
+	if stop {
+		return errs
+	}
+	images, stop = validateImageUpdates(p.Spec.InitContainers, old.Spec.InitContainers, spec.Child("initContainers"))
+	errs = append(errs, images...)
+	if stop {
+		return errs
+	}
+	errs = append(errs, validateDeadlineUpdate(p.Spec.ActiveDeadlineSeconds, old.Spec.ActiveDeadlineSeconds, spec.Child("activeDeadlineSeconds"))...)
+	errs = append(errs, validateGateUpdate(p.Spec.SchedulingGates, old.Spec.SchedulingGates, spec.Child("schedulingGates"))...)
+	errs = append(errs, validateAddedTolerations(p.Spec.Tolerations, old.Spec.Tolerations, spec.Child("tolerations"))...)
+	if len(errs) > 0 {
+		return errs
+	}
+	munged := mungeUpdatable(p, old)
+	gated := len(old.Spec.SchedulingGates) > 0
+	if gated {
+		errs = append(errs, validateGatedUpdate(&p.Spec, &old.Spec, spec)...)
+		munged.NodeSelector = old.Spec.NodeSelector
+		munged.Affinity = old.Spec.Affinity
+	}
+	if !apiequality.Semantic.DeepEqual(*munged, old.Spec) {
+		errs = append(errs, field.Forbidden(spec, fmt.Sprintf("pod updates may not change fields other than %s\n%v", updatableFields, diff.Diff(old.Spec, *munged))))
+	}
+	return errs
+}
+
+// mungeUpdatable returns the new spec with what may change set back.
+func mungeUpdatable(p, old *corev1.Pod) *corev1.PodSpec {
+	munged := p.Spec.DeepCopy()
+	for i := range munged.Containers {
+		munged.Containers[i].Image = old.Spec.Containers[i].Image
+	}
+	for i := range munged.InitContainers {
+		munged.InitContainers[i].Image = old.Spec.InitContainers[i].Image
+	}
+	munged.ActiveDeadlineSeconds = old.Spec.ActiveDeadlineSeconds
+	munged.SchedulingGates = old.Spec.SchedulingGates
+	munged.Tolerations = old.Spec.Tolerations
+	if was, is := old.Spec.TerminationGracePeriodSeconds, munged.TerminationGracePeriodSeconds; was != nil && *was < 0 && is != nil && *is == 1 {
+		munged.TerminationGracePeriodSeconds = was
+	}
+	return munged
+}
+
+func validateImageUpdates(containers, old []corev1.Container, path *field.Path) (field.ErrorList, bool) {
+	if len(containers) != len(old) {
+		return field.ErrorList{field.Forbidden(path, "pod updates may not add or remove containers")}, true
+	}
+	var errs field.ErrorList
+	for i, c := range containers {
+		if strings.TrimSpace(c.Image) == "" {
+			errs = append(errs, field.Required(path.Index(i).Child("image"), ""))
+		}
+	}
+	return errs, false
+}
+
+func validateDeadlineUpdate(is, was *int64, path *field.Path) field.ErrorList {
+	switch {
+	case is == nil && was != nil:
+		return field.ErrorList{field.Invalid(path, is, "must not update from a positive integer to nil value")}
+	case is == nil:
+	case *is < 0 || *is > math.MaxInt32:
+		return field.ErrorList{field.Invalid(path, *is, validation.InclusiveRangeError(0, math.MaxInt32))}
+	case was != nil && *was < *is:
+		return field.ErrorList{field.Invalid(path, *is, "must be less than or equal to previous value")}
+	}
+	return nil
+}
+
+func validateGateUpdate(gates, old []corev1.PodSchedulingGate, path *field.Path) field.ErrorList {
+	known := sets.New[string]()
+	for _, g := range old {
+		known.Insert(g.Name)
+	}
+	var errs field.ErrorList
+	for i, g := range gates {
+		if !known.Has(g.Name) {
+			errs = append(errs, field.Forbidden(path.Index(i).Child("name"), fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", g.Name)))
+		}
+	}
+	return errs
+}
+
+// validateAddedTolerations lets tolerations be added, and the time of old ones change.
+func validateAddedTolerations(tolerations, old []corev1.Toleration, path *field.Path) field.ErrorList {
+	for _, was := range old {
+		was.TolerationSeconds = nil
+		kept := false
+		for _, is := range tolerations {
+			is.TolerationSeconds = nil
+			if is == was {
+				kept = true
+				break
+			}
+		}
+		if !kept {
+			return field.ErrorList{field.Forbidden(path, "existing toleration can not be modified except its tolerationSeconds")}
+		}
+	}
+	return ValidateTolerations(path, tolerations)
+}
+
+// validateGatedUpdate: while gates hold a pod back, where it may run can be
+// narrowed (KEP-3838).
+func validateGatedUpdate(s, old *corev1.PodSpec, path *field.Path) field.ErrorList {
+	errs := validate.Labels(path.Child("nodeSelector"), s.NodeSelector)
+	for _, key := range validate.SortedKeys(old.NodeSelector) {
+		if v, kept := s.NodeSelector[key]; !kept || v != old.NodeSelector[key] {
+			errs = append(errs, field.Invalid(path.Child("nodeSelector"), s.NodeSelector, "only additions to spec.nodeSelector are allowed (no mutations or deletions)"))
+			break
+		}
+	}
+	errs = append(errs, validateAffinity(s.Affinity, path.Child("affinity"))...)
+	is, was := s.Affinity.DeepCopy(), old.Affinity.DeepCopy()
+	at := path.Child("affinity", "nodeAffinity")
+	errs = append(errs, validateNarrowedTerms(requiredTerms(is), requiredTerms(was), at.Child(whileScheduling))...)
+	dropNodeAffinity(is)
+	dropNodeAffinity(was)
+	if !apiequality.Semantic.DeepEqual(emptyIfNil(is), emptyIfNil(was)) {
+		errs = append(errs, field.Invalid(path.Child("affinity"), s.Affinity, "field is immutable"))
+	}
+	return errs
+}
+
+func requiredTerms(a *corev1.Affinity) []corev1.NodeSelectorTerm {
+	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return nil
+	}
+	return a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+}
+
+// validateNarrowedTerms: terms stay as many, each with requirements added at most.
+func validateNarrowedTerms(terms, old []corev1.NodeSelectorTerm, path *field.Path) field.ErrorList {
+	if len(old) == 0 {
+		return nil
+	}
+	at := path.Child("nodeSelectorTerms")
+	if len(terms) != len(old) {
+		return field.ErrorList{field.Invalid(at, terms, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")}
+	}
+	isPrefix := func(long, short []corev1.NodeSelectorRequirement) bool {
+		return len(long) >= len(short) && apiequality.Semantic.DeepEqual(long[:len(short)], short)
+	}
+	var errs field.ErrorList
+	for i := range terms {
+		wasEmpty := len(old[i].MatchExpressions) == 0 && len(old[i].MatchFields) == 0
+		isEmpty := len(terms[i].MatchExpressions) == 0 && len(terms[i].MatchFields) == 0
+		if wasEmpty != isEmpty || !isPrefix(terms[i].MatchExpressions, old[i].MatchExpressions) || !isPrefix(terms[i].MatchFields, old[i].MatchFields) {
+			errs = append(errs, field.Invalid(at.Index(i), terms[i], "only additions are allowed (no mutations or deletions)"))
+		}
+	}
+	return errs
+}
+
+func dropNodeAffinity(a *corev1.Affinity) {
+	if a != nil {
+		a.NodeAffinity = nil
+	}
+}
+
+func emptyIfNil(a *corev1.Affinity) corev1.Affinity {
+	if a == nil {
+		return corev1.Affinity{}
+	}
+	return *a
+}
+
+func validateEphemeralContainersUpdate(p, old *corev1.Pod) field.ErrorList {
+	path := field.NewPath("spec", "ephemeralContainers")
+	if _, static := p.Annotations[corev1.MirrorPodAnnotationKey]; static {
+		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers")}
+	}
+	volumes, _ := validateVolumes(p.Spec.Volumes, p.Name, true, field.NewPath("spec", "volumes"))
+	errs := validateEphemeralContainers(&podContext{spec: &p.Spec, volumes: volumes, isPod: true}, path)
+	is := map[string]corev1.EphemeralContainer{}
+	for _, c := range p.Spec.EphemeralContainers {
+		is[c.Name] = c
+	}
+	for _, was := range old.Spec.EphemeralContainers {
+		if c, kept := is[was.Name]; !kept {
+			errs = append(errs, field.Forbidden(path, fmt.Sprintf("existing ephemeral containers %q may not be removed\n", was.Name)))
+		} else if !apiequality.Semantic.DeepEqual(c, was) {
+			errs = append(errs, field.Forbidden(path, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v", was.Name, diff.Diff(was, c))))
+		}
+	}
+	return errs
+}
+
+// validateResizeUpdate lets cpu and memory change, and nothing that would move
+// the pod to another class of service (KEP-1287).
+func validateResizeUpdate(p, old *corev1.Pod) field.ErrorList {
+	spec := field.NewPath("spec")
+	if _, static := old.Annotations[corev1.MirrorPodAnnotationKey]; static {
+		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods cannot be resized")}
+	}
+	if old.Spec.OS != nil && old.Spec.OS.Name == corev1.Windows {
+		return field.ErrorList{field.Forbidden(field.NewPath(""), "windows pods cannot be resized")}
+	}
+	errs := validatePodSpec(&p.Spec, p.Name, true, spec)
+	if class := QOSClass(p); class != QOSClass(old) {
+		errs = append(errs, field.Invalid(field.NewPath("status", "qosClass"), class, "Pod QOS Class may not change as a result of resizing"))
+	}
+	munged := p.Spec.DeepCopy()
+	resize := func(containers, was []corev1.Container, at *field.Path) {
+		for i := range containers {
+			if i < len(was) {
+				errs = append(errs, validateKeptResources(containers[i].Resources, was[i].Resources, at.Index(i).Child("resources"))...)
+				restoreComputable(&containers[i].Resources, was[i].Resources)
+			}
+		}
+	}
+	resize(munged.Containers, old.Spec.Containers, spec.Child("containers"))
+	resize(munged.InitContainers, old.Spec.InitContainers, spec.Child("initContainers"))
+	if munged.Resources != nil && old.Spec.Resources != nil {
+		restoreComputable(munged.Resources, *old.Spec.Resources)
+	}
+	if !apiequality.Semantic.DeepEqual(*munged, old.Spec) {
+		errs = append(errs, field.Forbidden(spec, fmt.Sprintf("only cpu and memory resources are mutable\n%v", diff.Diff(old.Spec, *munged))))
+	}
+	return errs
+}
+
+func validateKeptResources(is, was corev1.ResourceRequirements, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	kept := func(is, was corev1.ResourceList, child string) {
+		for _, name := range validate.SortedKeys(was) {
+			if _, ok := is[name]; !ok {
+				errs = append(errs, field.Forbidden(at.Child(child), fmt.Sprintf("resource %s cannot be removed", child)))
+				return
+			}
+		}
+	}
+	kept(is.Limits, was.Limits, "limits")
+	kept(is.Requests, was.Requests, "requests")
+	return errs
+}
+
+// restoreComputable sets cpu and memory back to what they were.
+func restoreComputable(is *corev1.ResourceRequirements, was corev1.ResourceRequirements) {
+	restore := func(is, was corev1.ResourceList) corev1.ResourceList {
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			if q, had := was[name]; had {
+				if is == nil {
+					is = corev1.ResourceList{}
+				}
+				is[name] = q
+			} else {
+				delete(is, name)
+			}
+		}
+		return is
+	}
+	is.Limits, is.Requests = restore(is.Limits, was.Limits), restore(is.Requests, was.Requests)
+}
+
+func validatePodStatusUpdate(p, old *corev1.Pod) field.ErrorList {
+	path := field.NewPath("status")
+	errs := validate.Immutable(path.Child("qosClass"), p.Status.QOSClass, old.Status.QOSClass)
+	if name := p.Status.NominatedNodeName; name != "" {
+		errs = append(errs, validate.NodeName(path.Child("nominatedNodeName"), name)...)
+	}
+	errs = append(errs, validateTransitions(p.Status.ContainerStatuses, old.Status.ContainerStatuses, &old.Spec, path.Child("containerStatuses"))...)
+	seen := sets.New[string]()
+	for i, ip := range p.Status.PodIPs {
+		at := path.Child("podIPs").Index(i)
+		errs = append(errs, validation.IsValidIPForLegacyField(at, ip.IP, true, nil)...)
+		if seen.Has(ip.IP) {
+			errs = append(errs, field.Duplicate(at, ip))
+		}
+		seen.Insert(ip.IP)
+	}
+	return errs
+}
+
+// validateTransitions: a container that ended for good does not come back.
+func validateTransitions(is, was []corev1.ContainerStatus, s *corev1.PodSpec, path *field.Path) field.ErrorList {
+	if s.RestartPolicy == corev1.RestartPolicyAlways {
+		return nil
+	}
+	own := sets.New[string]()
+	for _, c := range s.Containers {
+		if c.RestartPolicy != nil || len(c.RestartPolicyRules) > 0 {
+			own.Insert(c.Name)
+		}
+	}
+	var errs field.ErrorList
+	for i, now := range is {
+		for _, before := range was {
+			if before.Name != now.Name || own.Has(now.Name) || before.State.Terminated == nil || now.State.Terminated != nil {
+				continue
+			}
+			if before.State.Terminated.ExitCode != 0 && s.RestartPolicy == corev1.RestartPolicyOnFailure {
+				continue
+			}
+			errs = append(errs, field.Forbidden(path.Index(i).Child("state"), "may not be transitioned to non-terminated state"))
+		}
+	}
+	return errs
+}

@@ -1,0 +1,361 @@
+package core
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
+
+	"proa/internal/apis/validate"
+)
+
+const (
+	maxAffinitySeconds = 24 * 60 * 60
+)
+
+var (
+	serviceTypes = []corev1.ServiceType{corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeExternalName}
+	ipFamilies   = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+)
+
+func validateService(s *corev1.Service) field.ErrorList {
+	path, spec := field.NewPath("spec"), &s.Spec
+	var errs field.ErrorList
+	if len(spec.Ports) == 0 && !isHeadless(s) && spec.Type != corev1.ServiceTypeExternalName {
+		errs = append(errs, field.Required(path.Child("ports"), ""))
+	}
+	errs = append(errs, validateByType(s, path)...)
+	errs = append(errs, validateServicePorts(s, path.Child("ports"))...)
+	errs = append(errs, validate.Labels(path.Child("selector"), spec.Selector)...)
+	errs = append(errs, validateSessionAffinity(spec, path)...)
+	errs = append(errs, validateClusterIPs(s, path)...)
+	for i, ip := range spec.ExternalIPs {
+		at := path.Child("externalIPs").Index(i)
+		bad := validation.IsValidIPForLegacyField(at, ip, true, nil)
+		if len(bad) == 0 {
+			bad = ValidateEndpointIP(ip, at)
+		}
+		errs = append(errs, bad...)
+	}
+	errs = append(errs, validate.RequiredOneOf(path.Child("type"), spec.Type, serviceTypes...)...)
+	errs = append(errs, validateLoadBalancer(s, path)...)
+	errs = append(errs, validateTrafficPolicies(s, path)...)
+	if d := spec.TrafficDistribution; d != nil {
+		errs = append(errs, validate.OneOf(path.Child("trafficDistribution"), *d,
+			corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode)...)
+	}
+	return errs
+}
+
+func isHeadless(s *corev1.Service) bool {
+	return s.Spec.ClusterIP == corev1.ClusterIPNone || len(s.Spec.ClusterIPs) == 1 && s.Spec.ClusterIPs[0] == corev1.ClusterIPNone
+}
+
+func validateByType(s *corev1.Service, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	switch s.Spec.Type {
+	case corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer:
+		if isHeadless(s) {
+			errs = append(errs, field.Invalid(path.Child("clusterIPs").Index(0), corev1.ClusterIPNone, fmt.Sprintf("may not be set to 'None' for %s services", s.Spec.Type)))
+		}
+	case corev1.ServiceTypeExternalName:
+		if len(s.Spec.ClusterIPs) > 0 || s.Spec.ClusterIP != "" {
+			errs = append(errs, field.Forbidden(path.Child("clusterIPs"), "may not be set for ExternalName services"))
+		}
+		if len(s.Spec.IPFamilies) > 0 {
+			errs = append(errs, field.Forbidden(path.Child("ipFamilies"), "may not be set for ExternalName services"))
+		}
+		if s.Spec.IPFamilyPolicy != nil {
+			errs = append(errs, field.Forbidden(path.Child("ipFamilyPolicy"), "may not be set for ExternalName services"))
+		}
+		if name := strings.TrimSuffix(s.Spec.ExternalName, "."); name == "" {
+			errs = append(errs, field.Required(path.Child("externalName"), ""))
+		} else {
+			errs = append(errs, validate.Subdomain(path.Child("externalName"), name)...)
+		}
+	}
+	return errs
+}
+
+func validateServicePorts(s *corev1.Service, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	names, ports, nodePorts := sets.New[string](), sets.New[string](), sets.New[string]()
+	for i := range s.Spec.Ports {
+		p, at := &s.Spec.Ports[i], path.Index(i)
+		errs = append(errs, validateServicePort(p, len(s.Spec.Ports) > 1, isHeadless(s), names, at)...)
+		key := fmt.Sprintf("%s/%d", p.Protocol, p.Port)
+		if ports.Has(key) {
+			errs = append(errs, field.Duplicate(at, corev1.ServicePort{Protocol: p.Protocol, Port: p.Port}))
+		}
+		ports.Insert(key)
+		if p.NodePort == 0 {
+			continue
+		}
+		if s.Spec.Type == corev1.ServiceTypeClusterIP || s.Spec.Type == corev1.ServiceTypeExternalName {
+			errs = append(errs, field.Forbidden(at.Child("nodePort"), "may not be used when `type` is '"+string(s.Spec.Type)+"'"))
+			continue
+		}
+		key = fmt.Sprintf("%s/%d", p.Protocol, p.NodePort)
+		if nodePorts.Has(key) {
+			errs = append(errs, field.Duplicate(at.Child("nodePort"), p.NodePort))
+		}
+		nodePorts.Insert(key)
+	}
+	return errs
+}
+
+func validateServicePort(p *corev1.ServicePort, named, headless bool, names sets.Set[string], at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	switch {
+	case named && p.Name == "":
+		errs = append(errs, field.Required(at.Child("name"), ""))
+	case p.Name != "":
+		errs = append(errs, validate.Label(at.Child("name"), p.Name)...)
+		if names.Has(p.Name) {
+			errs = append(errs, field.Duplicate(at.Child("name"), p.Name))
+		}
+		names.Insert(p.Name)
+	}
+	errs = append(errs, validate.Port(at.Child("port"), p.Port)...)
+	errs = append(errs, validate.RequiredOneOf(at.Child("protocol"), p.Protocol, protocols...)...)
+	errs = append(errs, validate.PortNumOrName(at.Child("targetPort"), p.TargetPort)...)
+	if p.AppProtocol != nil {
+		errs = append(errs, validate.QualifiedName(at.Child("appProtocol"), *p.AppProtocol)...)
+	}
+	return errs
+}
+
+func validateSessionAffinity(s *corev1.ServiceSpec, path *field.Path) field.ErrorList {
+	errs := validate.RequiredOneOf(path.Child("sessionAffinity"), s.SessionAffinity, corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
+	at := path.Child("sessionAffinityConfig")
+	switch s.SessionAffinity {
+	case corev1.ServiceAffinityClientIP:
+		timeout := at.Child("clientIP", "timeoutSeconds")
+		if c := s.SessionAffinityConfig; c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil {
+			errs = append(errs, field.Required(at, fmt.Sprintf("when session affinity type is %s", corev1.ServiceAffinityClientIP)))
+		} else if t := *c.ClientIP.TimeoutSeconds; t <= 0 || t > maxAffinitySeconds {
+			errs = append(errs, field.Invalid(timeout, t, fmt.Sprintf("must be greater than 0 and less than %d", maxAffinitySeconds)))
+		}
+	case corev1.ServiceAffinityNone:
+		if s.SessionAffinityConfig != nil {
+			errs = append(errs, field.Forbidden(at, fmt.Sprintf("must not be set when session affinity is %s", corev1.ServiceAffinityNone)))
+		}
+	}
+	return errs
+}
+
+func validateClusterIPs(s *corev1.Service, path *field.Path) field.ErrorList {
+	spec := &s.Spec
+	if spec.Type == corev1.ServiceTypeExternalName {
+		return nil
+	}
+	var errs field.ErrorList
+	if p := spec.IPFamilyPolicy; p != nil {
+		errs = append(errs, validate.OneOf(path.Child("ipFamilyPolicy"), *p, corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack)...)
+	}
+	families, at := sets.New[corev1.IPFamily](), path.Child("ipFamilies")
+	if len(spec.IPFamilies) > 2 {
+		errs = append(errs, field.TooMany(at, len(spec.IPFamilies), 2))
+	}
+	for i, f := range spec.IPFamilies {
+		errs = append(errs, validate.OneOf(at.Index(i), f, ipFamilies...)...)
+		if families.Has(f) {
+			errs = append(errs, field.Duplicate(at.Index(i), f))
+		}
+		families.Insert(f)
+	}
+	ips := path.Child("clusterIPs")
+	if spec.ClusterIP != "" && len(spec.ClusterIPs) > 0 && spec.ClusterIPs[0] != spec.ClusterIP {
+		errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "first value must match `clusterIP`"))
+	}
+	if spec.ClusterIP == "" && len(spec.ClusterIPs) > 0 {
+		errs = append(errs, field.Required(ips.Index(0), "primary IP must be set in `clusterIP`"))
+	}
+	if len(spec.ClusterIPs) == 0 && spec.ClusterIP != "" && spec.ClusterIP != corev1.ClusterIPNone {
+		errs = append(errs, validation.IsValidIPForLegacyField(path.Child("clusterIP"), spec.ClusterIP, true, nil)...)
+	}
+	if len(spec.ClusterIPs) > 2 {
+		errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "may only hold up to 2 values"))
+	}
+	for i, ip := range spec.ClusterIPs {
+		if i == 0 && ip == corev1.ClusterIPNone {
+			if len(spec.ClusterIPs) > 1 {
+				errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "'None' must be the first and only value"))
+			}
+			return errs
+		}
+		if bad := validation.IsValidIPForLegacyField(ips.Index(i), ip, true, nil); len(bad) > 0 {
+			errs = append(errs, bad...)
+			continue
+		}
+		if i < len(spec.IPFamilies) {
+			v6 := netutils.IsIPv6String(ip)
+			if v6 != (spec.IPFamilies[i] == corev1.IPv6Protocol) {
+				errs = append(errs, field.Invalid(ips.Index(i), ip, fmt.Sprintf("expected an %v value as indicated by `ipFamilies[%v]`", spec.IPFamilies[i], i)))
+			}
+		}
+	}
+	if len(spec.ClusterIPs) == 2 {
+		if dual, err := netutils.IsDualStackIPStrings(spec.ClusterIPs); err == nil && !dual {
+			errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "may specify no more than one IP for each IP family"))
+		}
+	}
+	return errs
+}
+
+func validateLoadBalancer(s *corev1.Service, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	isBalancer := s.Spec.Type == corev1.ServiceTypeLoadBalancer
+	if ranges := s.Spec.LoadBalancerSourceRanges; len(ranges) > 0 {
+		at := path.Child("loadBalancerSourceRanges")
+		if !isBalancer {
+			errs = append(errs, field.Forbidden(at, "may only be used when `type` is 'LoadBalancer'"))
+		}
+		for i, r := range ranges {
+			errs = append(errs, validation.IsValidCIDRForLegacyField(at.Index(i), strings.TrimSpace(r), true, nil)...)
+		}
+	}
+	if s.Spec.AllocateLoadBalancerNodePorts == nil && isBalancer {
+		errs = append(errs, field.Required(path.Child("allocateLoadBalancerNodePorts"), ""))
+	}
+	if s.Spec.AllocateLoadBalancerNodePorts != nil && !isBalancer {
+		errs = append(errs, field.Forbidden(path.Child("allocateLoadBalancerNodePorts"), "may only be used when `type` is 'LoadBalancer'"))
+	}
+	if c := s.Spec.LoadBalancerClass; c != nil {
+		if !isBalancer {
+			errs = append(errs, field.Forbidden(path.Child("loadBalancerClass"), "may only be used when `type` is 'LoadBalancer'"))
+		}
+		errs = append(errs, validate.QualifiedName(path.Child("loadBalancerClass"), *c)...)
+	}
+	return errs
+}
+
+func validateTrafficPolicies(s *corev1.Service, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	external := path.Child("externalTrafficPolicy")
+	switch p := s.Spec.ExternalTrafficPolicy; {
+	case !isExternal(s) && p != "":
+		errs = append(errs, field.Invalid(external, p, "may only be set for externally-accessible services"))
+	case isExternal(s) && p == "":
+		errs = append(errs, field.Required(external, "when service is externally accessible"))
+	case p != "":
+		errs = append(errs, validate.OneOf(external, p, corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)...)
+	}
+	health := path.Child("healthCheckNodePort")
+	switch n := s.Spec.HealthCheckNodePort; {
+	case n != 0 && !needsHealthPort(s):
+		errs = append(errs, field.Invalid(health, n, "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"))
+	case n != 0:
+		errs = append(errs, validate.Port(health, n)...)
+	}
+	if s.Spec.Type == corev1.ServiceTypeExternalName {
+		return errs
+	}
+	internal := path.Child("internalTrafficPolicy")
+	if p := s.Spec.InternalTrafficPolicy; p == nil {
+		errs = append(errs, field.Required(internal, ""))
+	} else {
+		errs = append(errs, validate.OneOf(internal, *p, corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)...)
+	}
+	return errs
+}
+
+func validateServiceUpdate(s, old *corev1.Service) field.ErrorList {
+	path := field.NewPath("spec")
+	var errs field.ErrorList
+	// An address may be given up or taken on with a change of type, not swapped.
+	if old.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.Type != corev1.ServiceTypeExternalName {
+		if old.Spec.ClusterIP != "" {
+			errs = append(errs, validate.Immutable(path.Child("clusterIPs").Index(0), s.Spec.ClusterIP, old.Spec.ClusterIP)...)
+		}
+		errs = append(errs, validateFamilyUpdate(s, old, path)...)
+	}
+	if old.Spec.LoadBalancerClass != nil && old.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.Type == corev1.ServiceTypeLoadBalancer &&
+		!equalPtr(old.Spec.LoadBalancerClass, s.Spec.LoadBalancerClass) {
+		errs = append(errs, field.Invalid(path.Child("loadBalancerClass"), s.Spec.LoadBalancerClass, "may not change once set"))
+	}
+	return append(errs, validateService(s)...)
+}
+
+// validateFamilyUpdate keeps the first IP family and its address; the second may
+// come and go.
+func validateFamilyUpdate(s, old *corev1.Service, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if len(old.Spec.IPFamilies) > 0 && len(s.Spec.IPFamilies) > 0 && s.Spec.IPFamilies[0] != old.Spec.IPFamilies[0] {
+		errs = append(errs, field.Invalid(path.Child("ipFamilies").Index(0), s.Spec.IPFamilies[0], "field is immutable"))
+	}
+	dual := func(s *corev1.Service) bool {
+		return s.Spec.IPFamilyPolicy != nil && *s.Spec.IPFamilyPolicy != corev1.IPFamilyPolicySingleStack
+	}
+	if len(old.Spec.ClusterIPs) > 1 && len(s.Spec.ClusterIPs) > 1 && dual(s) && s.Spec.ClusterIPs[1] != old.Spec.ClusterIPs[1] {
+		errs = append(errs, field.Invalid(path.Child("clusterIPs").Index(1), s.Spec.ClusterIPs, "field is immutable"))
+	}
+	return errs
+}
+
+func validateServiceStatusUpdate(s, _ *corev1.Service) field.ErrorList {
+	path := field.NewPath("status", "loadBalancer", "ingress")
+	errs := metavalidation.ValidateConditions(s.Status.Conditions, field.NewPath("status", "conditions"))
+	if s.Spec.Type != corev1.ServiceTypeLoadBalancer && len(s.Status.LoadBalancer.Ingress) > 0 {
+		return append(errs, field.Forbidden(path, "may only be used when `spec.type` is LoadBalancer"))
+	}
+	for i, in := range s.Status.LoadBalancer.Ingress {
+		at := path.Index(i)
+		if in.IP != "" {
+			errs = append(errs, validation.IsValidIPForLegacyField(at.Child("ip"), in.IP, true, nil)...)
+		}
+		if in.IP == "" && in.IPMode != nil {
+			errs = append(errs, field.Forbidden(at.Child("ipMode"), "may not be specified when `ip` is not set"))
+		}
+		if in.IP != "" && in.IPMode == nil {
+			errs = append(errs, field.Required(at.Child("ipMode"), "must be specified when `ip` is set"))
+		}
+		if in.IPMode != nil {
+			errs = append(errs, validate.OneOf(at.Child("ipMode"), *in.IPMode, corev1.LoadBalancerIPModeProxy, corev1.LoadBalancerIPModeVIP)...)
+		}
+		if in.Hostname != "" {
+			errs = append(errs, validate.Subdomain(at.Child("hostname"), in.Hostname)...)
+			if _, err := netip.ParseAddr(in.Hostname); err == nil {
+				errs = append(errs, field.Invalid(at.Child("hostname"), in.Hostname, "must be a DNS name, not an IP address"))
+			}
+		}
+	}
+	return errs
+}
+
+func serviceWarnings(s, _ *corev1.Service) []string {
+	var warnings []string
+	for i, ip := range s.Spec.ExternalIPs {
+		if addr, err := netip.ParseAddr(ip); err == nil && addr.String() != ip {
+			warnings = append(warnings, validation.GetWarningsForIP(field.NewPath("spec", "externalIPs").Index(i), ip)...)
+		}
+	}
+	if s.Spec.Type == corev1.ServiceTypeExternalName && len(s.Spec.ExternalIPs) > 0 {
+		warnings = append(warnings, "spec.externalIPs is ignored when spec.type is \"ExternalName\"")
+	}
+	if s.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.ExternalName != "" {
+		warnings = append(warnings, "spec.externalName is ignored when spec.type is not \"ExternalName\"")
+	}
+	if d := s.Spec.TrafficDistribution; d != nil && *d == corev1.ServiceTrafficDistributionPreferClose {
+		warnings = append(warnings, "spec.trafficDistribution: \"PreferClose\" is deprecated, use \"PreferSameZone\" instead")
+	}
+	if isHeadless(s) {
+		if s.Spec.LoadBalancerIP != "" {
+			warnings = append(warnings, "spec.loadBalancerIP is ignored for headless services")
+		}
+		if len(s.Spec.ExternalIPs) > 0 {
+			warnings = append(warnings, "spec.externalIPs is ignored for headless services")
+		}
+		if s.Spec.SessionAffinity != corev1.ServiceAffinityNone {
+			warnings = append(warnings, "spec.SessionAffinity is ignored for headless services")
+		}
+	}
+	return slices.Compact(warnings)
+}

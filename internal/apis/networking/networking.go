@@ -1,0 +1,9 @@
+// Package networking declares the kinds of the networking.k8s.io group, v1.
+package networking
+
+import "proa/internal/apis"
+
+// Resources returns every kind of the group that something acts on.
+func Resources() []*apis.Resource {
+	return []*apis.Resource{&IngressClasses, &Ingresses, &IPAddresses, &ServiceCIDRs}
+}

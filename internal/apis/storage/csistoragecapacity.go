@@ -1,0 +1,52 @@
+package storage
+
+import (
+	"time"
+
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"proa/internal/apis"
+	"proa/internal/apis/validate"
+)
+
+// CSIStorageCapacities is the storage.k8s.io/v1 csistoragecapacities resource.
+var CSIStorageCapacities = apis.Resource{
+	Group: "storage.k8s.io", Version: "v1", Kind: "CSIStorageCapacity", Plural: "csistoragecapacities",
+	New: apis.New[storagev1.CSIStorageCapacity], NewList: apis.NewList[storagev1.CSIStorageCapacityList],
+	NoGeneration:      true,
+	ConditionalUpdate: true,
+	Validate:          apis.Check(validateCapacity),
+	ValidateUpdate: apis.CheckUpdate(func(c, old *storagev1.CSIStorageCapacity) field.ErrorList {
+		errs := validateCapacity(c)
+		errs = append(errs, validate.Immutable(field.NewPath("nodeTopology"), c.NodeTopology, old.NodeTopology)...)
+		return append(errs, validate.Immutable(field.NewPath("storageClassName"), c.StorageClassName, old.StorageClassName)...)
+	}),
+	Columns: []metav1.TableColumnDefinition{
+		apis.NameColumn,
+		apis.Column("StorageClassName", "string", storagev1.CSIStorageCapacity{}.SwaggerDoc()["storageClassName"]),
+		apis.Column("Capacity", "string", storagev1.CSIStorageCapacity{}.SwaggerDoc()["capacity"]),
+	},
+	Row: apis.Cells(func(c *storagev1.CSIStorageCapacity, _ time.Time) []any {
+		capacity := "<unset>"
+		if c.Capacity != nil {
+			capacity = c.Capacity.String()
+		}
+		return []any{c.Name, c.StorageClassName, capacity}
+	}),
+}
+
+func validateCapacity(c *storagev1.CSIStorageCapacity) field.ErrorList {
+	errs := validate.Selector(field.NewPath("nodeTopology"), c.NodeTopology)
+	errs = append(errs, validate.Subdomain(field.NewPath("storageClassName"), c.StorageClassName)...)
+	check := func(q *resource.Quantity, name string) {
+		if q != nil {
+			errs = append(errs, validate.NonNegativeQuantity(field.NewPath(name), *q)...)
+		}
+	}
+	check(c.Capacity, "capacity")
+	check(c.MaximumVolumeSize, "maximumVolumeSize")
+	return errs
+}

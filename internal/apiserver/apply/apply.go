@@ -1,0 +1,216 @@
+// Package apply keeps the record of who set which field of an object
+// (metadata.managedFields) and merges server-side apply configurations by it
+// (KEP-555). The merge itself is structured-merge-diff's; this package gives it the
+// kinds of the catalogue and keeps one manager for each kind, version and subresource.
+package apply
+
+import (
+	"fmt"
+	"reflect"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/client-go/applyconfigurations"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"proa/internal/apis"
+	"proa/internal/apiserver/wire"
+)
+
+// Managers holds the field managers of every kind, made on first use.
+type Managers struct {
+	custom func(*apis.Resource) managedfields.TypeConverter
+	clock  clock.PassiveClock
+	byKind sync.Map // kindKey -> *Manager
+}
+
+type kindKey struct {
+	resource    *apis.Resource
+	served      *apis.Served
+	subresource string
+}
+
+// builtinConverter is the merge schema of the built-in kinds. Parsing it takes a while, so
+// it is done once for the process.
+var builtinConverter = sync.OnceValue(func() managedfields.TypeConverter {
+	return applyconfigurations.NewTypeConverter(apis.Scheme())
+})
+
+// New returns an empty set of managers. Custom gives the merge schema of a custom
+// resource; where it is nil or answers nil the schema is deduced from the object.
+func New(custom func(*apis.Resource) managedfields.TypeConverter, c clock.PassiveClock) *Managers {
+	return &Managers{custom: custom, clock: c}
+}
+
+// For returns the manager of one served version of a kind and a subresource ("" for none).
+func (m *Managers) For(v apis.View, subresource string) (*Manager, error) {
+	key := kindKey{v.Resource, v.Served, subresource}
+	if found, ok := m.byKind.Load(key); ok {
+		return found.(*Manager), nil
+	}
+	made, err := m.make(v, subresource)
+	if err != nil {
+		return nil, err
+	}
+	found, _ := m.byKind.LoadOrStore(key, made)
+	return found.(*Manager), nil
+}
+
+// Forget drops the managers of a resource that is no longer served as it was.
+func (m *Managers) Forget(r *apis.Resource) {
+	m.byKind.Range(func(key, _ any) bool {
+		if key.(kindKey).resource == r {
+			m.byKind.Delete(key)
+		}
+		return true
+	})
+}
+
+func (m *Managers) make(v apis.View, subresource string) (*Manager, error) {
+	form := wire.Of(v)
+	conv := &converter{resource: v.Resource}
+	types := m.types(v.Resource, form)
+	fields, err := managedfields.NewDefaultCRDFieldManager(types, conv, conv, conv,
+		form.GroupVersionKind, v.GroupVersionKind().GroupVersion(), subresource, resetFields(v.Resource, subresource))
+	if err != nil {
+		return nil, fmt.Errorf("field manager of %s: %w", form.GroupVersionKind, err)
+	}
+	made := &Manager{empty: conv.empty, fields: fields, clock: m.clock, subresource: subresource, version: form.GroupVersion().String()}
+	made.filter = resetFields(v.Resource, subresource)[fieldpath.APIVersion(made.version)]
+	if v.Served == nil && !form.IsUnstructured() {
+		made.differ = differOf(types, wire.Typed(conv.empty(), form.GroupVersionKind))
+	}
+	return made, nil
+}
+
+// differOf returns nil for a kind that has none.
+func differOf(types managedfields.TypeConverter, empty apis.Object) *differ {
+	typed, err := types.ObjectToTyped(empty)
+	if err != nil {
+		return nil
+	}
+	d, err := newDiffer(reflect.TypeOf(empty).Elem(), typed.Schema(), typed.TypeRef())
+	if err != nil {
+		return nil
+	}
+	return d
+}
+
+func (m *Managers) types(r *apis.Resource, form wire.Form) managedfields.TypeConverter {
+	if m.custom != nil {
+		if t := m.custom(r); t != nil {
+			return t
+		}
+	}
+	if form.IsUnstructured() {
+		return managedfields.NewDeducedTypeConverter()
+	}
+	return known{builtinConverter(), managedfields.NewDeducedTypeConverter()}
+}
+
+// resetFields are what a write through a subresource (or past it) cannot change
+// and so cannot own.
+func resetFields(r *apis.Resource, subresource string) map[fieldpath.APIVersion]fieldpath.Filter {
+	reset := fieldpath.NewSet()
+	switch {
+	case subresource == "status":
+		reset.Insert(fieldpath.MakePathOrDie("spec"))
+	case subresource == "" && r.Subresource("status") != nil:
+		reset.Insert(fieldpath.MakePathOrDie("status"))
+	default:
+		return nil
+	}
+	filters := map[fieldpath.APIVersion]fieldpath.Filter{}
+	filter := fieldpath.NewExcludeSetFilter(reset)
+	filters[fieldpath.APIVersion(r.GroupVersionKind().GroupVersion().String())] = filter
+	for _, s := range r.Also {
+		filters[fieldpath.APIVersion(schema.GroupVersion{Group: s.Group, Version: s.Version}.String())] = filter
+	}
+	return filters
+}
+
+// Manager records and merges writes to one kind in one served version.
+type Manager struct {
+	empty  func() apis.Object // a hub object with nothing in it
+	fields *managedfields.FieldManager
+	clock  clock.PassiveClock
+
+	differ      *differ          // the fast way for plain writes; nil where there is none
+	filter      fieldpath.Filter // what a write cannot own; nil: nothing
+	version     string
+	subresource string
+}
+
+// Created records in obj, a hub object about to be created, that manager set all its fields.
+func (m *Manager) Created(obj apis.Object, manager string) {
+	m.Updated(obj, m.empty(), manager)
+}
+
+// Updated records in obj which fields manager changed from old. When that fails
+// the record of old is kept: a write never fails for it.
+func (m *Manager) Updated(obj, old apis.Object, manager string) {
+	if m.track(obj, old, manager) {
+		return
+	}
+	m.updated(obj, old, manager)
+}
+
+// updated is Updated by structured-merge-diff.
+func (m *Manager) updated(obj, old apis.Object, manager string) {
+	before := old.GetManagedFields()
+	if _, err := m.fields.Update(old, obj, manager); err != nil {
+		obj.SetManagedFields(before)
+		return
+	}
+	m.stamp(obj, before)
+}
+
+// Apply merges an apply configuration into live, which it does not change; a nil
+// live object means that there is none yet. The error is a StatusError, with a
+// cause for each field that another manager owns, or says what is wrong with the configuration.
+func (m *Manager) Apply(live apis.Object, config *unstructured.Unstructured, manager string, force bool) (apis.Object, error) {
+	var before []metav1.ManagedFieldsEntry
+	if live == nil {
+		live = m.empty()
+	} else {
+		before = live.GetManagedFields()
+	}
+	merged, err := m.fields.Apply(live, config, manager, force)
+	if err != nil {
+		return nil, err
+	}
+	obj, ok := merged.(apis.Object)
+	if !ok {
+		return nil, fmt.Errorf("apply made a %T", merged)
+	}
+	obj = wire.Bare(obj)
+	m.stamp(obj, before)
+	return obj, nil
+}
+
+// stamp gives the entries that a write made or renewed the injected clock's time.
+func (m *Manager) stamp(obj apis.Object, before []metav1.ManagedFieldsEntry) {
+	entries := obj.GetManagedFields()
+	now := metav1.NewTime(m.clock.Now()).Rfc3339Copy()
+	for i := range entries {
+		if !hasTime(before, &entries[i]) {
+			entries[i].Time = &now
+		}
+	}
+	obj.SetManagedFields(entries)
+}
+
+func hasTime(before []metav1.ManagedFieldsEntry, e *metav1.ManagedFieldsEntry) bool {
+	for i := range before {
+		b := &before[i]
+		if b.Manager == e.Manager && b.Operation == e.Operation && b.Subresource == e.Subresource &&
+			b.APIVersion == e.APIVersion {
+			return b.Time.Equal(e.Time)
+		}
+	}
+	return false
+}

@@ -1,0 +1,310 @@
+// Package jsonplan writes Go values as JSON, byte for byte as encoding/json does,
+// in a fraction of its time. A type is compiled once into a plan: a function per
+// field with its name already quoted, working on memory instead of reflection.
+//
+// What Kubernetes types do not use (embedded pointers, the "string" option, text
+// marshalers, ...) is left to encoding/json, so a plan is never wrong, only slow.
+package jsonplan
+
+import (
+	"encoding"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+	"unsafe"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// plan appends the JSON of the value at p.
+type plan func(b []byte, p unsafe.Pointer) ([]byte, error)
+
+var plans sync.Map // reflect.Type -> plan
+
+// Append appends the JSON of what v, a non-nil pointer, points at.
+func Append(b []byte, v any) ([]byte, error) {
+	r := reflect.ValueOf(v)
+	b, err := planOf(r.Type().Elem())(b, r.UnsafePointer())
+	return b, err
+}
+
+func planOf(t reflect.Type) plan {
+	if known, ok := plans.Load(t); ok {
+		return known.(plan)
+	}
+	return (&compiler{open: map[reflect.Type]*plan{}}).compile(t)
+}
+
+// compiler makes the plan of a type and of all types below it. Open holds those
+// being made, so that a recursive type refers to itself.
+type compiler struct{ open map[reflect.Type]*plan }
+
+func (c *compiler) compile(t reflect.Type) plan {
+	if known, ok := plans.Load(t); ok {
+		return known.(plan)
+	}
+	if self, ok := c.open[t]; ok {
+		return func(b []byte, p unsafe.Pointer) ([]byte, error) { return (*self)(b, p) }
+	}
+	self := new(plan)
+	c.open[t] = self
+	*self = c.make(t)
+	plans.Store(t, *self)
+	return *self
+}
+
+var (
+	marshalerType = reflect.TypeFor[json.Marshaler]()
+	textType      = reflect.TypeFor[encoding.TextMarshaler]()
+)
+
+func (c *compiler) make(t reflect.Type) plan {
+	switch t {
+	case reflect.TypeFor[metav1.Time]():
+		return appendTime
+	case reflect.TypeFor[resource.Quantity]():
+		return appendQuantity
+	case reflect.TypeFor[metav1.FieldsV1]():
+		return appendFields
+	}
+	if implements(t, marshalerType) || implements(t, textType) {
+		return standard(t)
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return func(b []byte, p unsafe.Pointer) ([]byte, error) { return strconv.AppendBool(b, *(*bool)(p)), nil }
+	case reflect.Int32:
+		return func(b []byte, p unsafe.Pointer) ([]byte, error) {
+			return strconv.AppendInt(b, int64(*(*int32)(p)), 10), nil
+		}
+	case reflect.Int64:
+		return func(b []byte, p unsafe.Pointer) ([]byte, error) { return strconv.AppendInt(b, *(*int64)(p), 10), nil }
+	case reflect.String:
+		return func(b []byte, p unsafe.Pointer) ([]byte, error) { return appendString(b, *(*string)(p)), nil }
+	case reflect.Pointer:
+		return pointer(c.compile(t.Elem()))
+	case reflect.Struct:
+		return c.structure(t)
+	case reflect.Slice:
+		return c.slice(t)
+	case reflect.Map:
+		return c.mapping(t)
+	}
+	return standard(t)
+}
+
+func implements(t, of reflect.Type) bool {
+	return t.Implements(of) || reflect.PointerTo(t).Implements(of)
+}
+
+// standard leaves a type to encoding/json. It works on the value's address, as
+// encoding/json would have found it.
+func standard(t reflect.Type) plan {
+	return func(b []byte, p unsafe.Pointer) ([]byte, error) {
+		raw, err := json.Marshal(reflect.NewAt(t, p).Interface())
+		return append(b, raw...), err
+	}
+}
+
+func pointer(to plan) plan {
+	return func(b []byte, p unsafe.Pointer) ([]byte, error) {
+		if p = *(*unsafe.Pointer)(p); p == nil {
+			return append(b, "null"...), nil
+		}
+		return to(b, p)
+	}
+}
+
+func (c *compiler) slice(t reflect.Type) plan {
+	if t.Elem().Kind() == reflect.Uint8 {
+		return standard(t)
+	}
+	item, size := c.compile(t.Elem()), t.Elem().Size()
+	return func(b []byte, p unsafe.Pointer) ([]byte, error) {
+		// Every slice begins with its data pointer and length.
+		header := *(*[]byte)(p)
+		data, n := unsafe.Pointer(unsafe.SliceData(header)), len(header)
+		if data == nil {
+			return append(b, "null"...), nil
+		}
+		b = append(b, '[')
+		for i := range n {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			var err error
+			if b, err = item(b, unsafe.Add(data, uintptr(i)*size)); err != nil {
+				return b, err
+			}
+		}
+		return append(b, ']'), nil
+	}
+}
+
+func (c *compiler) mapping(t reflect.Type) plan {
+	if t.Key().Kind() != reflect.String || implements(t.Key(), textType) {
+		return standard(t)
+	}
+	if t.Elem().Kind() == reflect.String && !implements(t.Elem(), marshalerType) && !implements(t.Elem(), textType) {
+		return appendStringMap
+	}
+	if t.Elem().Kind() != reflect.Struct && t.Elem().Kind() != reflect.Pointer && t.Elem().Kind() != reflect.Slice {
+		return standard(t)
+	}
+	if reflect.PointerTo(t.Elem()).Implements(marshalerType) && !t.Elem().Implements(marshalerType) {
+		return standard(t) // the elements of a map have no address to call it on
+	}
+	elem := c.compile(t.Elem())
+	return func(b []byte, p unsafe.Pointer) ([]byte, error) {
+		return appendMap(b, reflect.NewAt(t, p).Elem(), elem)
+	}
+}
+
+func appendMap(b []byte, m reflect.Value, elem plan) ([]byte, error) {
+	if m.IsNil() {
+		return append(b, "null"...), nil
+	}
+	keys := m.MapKeys()
+	slices.SortFunc(keys, func(x, y reflect.Value) int { return strings.Compare(x.String(), y.String()) })
+	value := reflect.New(m.Type().Elem())
+	b = append(b, '{')
+	for i, k := range keys {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(appendString(b, k.String()), ':')
+		value.Elem().Set(m.MapIndex(k))
+		var err error
+		if b, err = elem(b, value.UnsafePointer()); err != nil {
+			return b, err
+		}
+	}
+	return append(b, '}'), nil
+}
+
+// appendStringMap serves every map of strings: named string types look the same.
+func appendStringMap(b []byte, p unsafe.Pointer) ([]byte, error) {
+	m := *(*map[string]string)(p)
+	if m == nil {
+		return append(b, "null"...), nil
+	}
+	var few [16]string
+	keys := few[:0]
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	b = append(b, '{')
+	for i, k := range keys {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(appendString(b, k), ':')
+		b = appendString(b, m[k])
+	}
+	return append(b, '}'), nil
+}
+
+const hex = "0123456789abcdef"
+
+// appendString quotes s, escaping what HTML would misread as well.
+func appendString(b []byte, s string) []byte {
+	b = append(b, '"')
+	start := 0
+	for i := 0; i < len(s); {
+		if plain[s[i]] {
+			i++
+			continue
+		}
+		if s[i] < utf8.RuneSelf {
+			b = appendEscaped(append(b, s[start:i]...), s[i])
+			i++
+			start = i
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && size == 1:
+			b = append(append(b, s[start:i]...), `\ufffd`...)
+			start = i + size
+		case r == '\u2028' || r == '\u2029':
+			b = append(append(b, s[start:i]...), `\u202`...)
+			b = append(b, hex[r&0xf])
+			start = i + size
+		}
+		i += size
+	}
+	b = append(b, s[start:]...)
+	return append(b, '"')
+}
+
+func appendEscaped(b []byte, c byte) []byte {
+	switch c {
+	case '"', '\\':
+		return append(b, '\\', c)
+	case '\b':
+		return append(b, `\b`...)
+	case '\f':
+		return append(b, `\f`...)
+	case '\n':
+		return append(b, `\n`...)
+	case '\r':
+		return append(b, `\r`...)
+	case '\t':
+		return append(b, `\t`...)
+	}
+	return append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&0xf])
+}
+
+// plain are the bytes that stand for themselves in a JSON string.
+var plain = func() (set [256]bool) {
+	for c := ' '; c < utf8.RuneSelf; c++ {
+		set[c] = !strings.ContainsRune(`"\<>&`, c)
+	}
+	return set
+}()
+
+func appendTime(b []byte, p unsafe.Pointer) ([]byte, error) {
+	t := (*metav1.Time)(p)
+	if t.IsZero() {
+		return append(b, "null"...), nil
+	}
+	b = append(b, '"')
+	b = t.UTC().AppendFormat(b, time.RFC3339)
+	return append(b, '"'), nil
+}
+
+func appendQuantity(b []byte, p unsafe.Pointer) ([]byte, error) {
+	// String remembers its answer in the quantity, which others may be reading.
+	q := *(*resource.Quantity)(p)
+	return appendString(b, q.String()), nil
+}
+
+// isCompact reports that JSON has no space and nothing to escape, or may not.
+func isCompact(raw []byte) bool {
+	for _, c := range raw {
+		if c <= ' ' || c == '<' || c == '>' || c == '&' || c >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
+
+// appendFields passes on JSON that is compact already, as it nearly always is.
+func appendFields(b []byte, p unsafe.Pointer) ([]byte, error) {
+	raw, err := (*metav1.FieldsV1)(p).MarshalJSON()
+	if err != nil {
+		return b, err
+	}
+	if isCompact(raw) && json.Valid(raw) {
+		return append(b, raw...), nil
+	}
+	raw, err = json.Marshal((*metav1.FieldsV1)(p))
+	return append(b, raw...), err
+}

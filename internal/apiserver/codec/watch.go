@@ -1,0 +1,96 @@
+package codec
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"proa/internal/apiserver/negotiate"
+	"proa/internal/store"
+)
+
+// WriteEvent writes one event of a watch as a frame: a line of JSON, or a
+// protobuf WatchEvent behind its length in four bytes.
+func (f *Form) WriteEvent(w io.Writer, typ watch.EventType, item *store.Item) error {
+	body, err := f.body(item, true)
+	if err != nil {
+		return err
+	}
+	return f.writeFrame(w, typ, f.head, f.envelope, body)
+}
+
+// WriteError writes an ERROR event. It is the last of a watch.
+func (f *Form) WriteError(w io.Writer, s *metav1.Status) error {
+	return f.WriteOther(w, watch.Error, StatusKind, s)
+}
+
+// WriteOther writes an event whose object is not the form's kind: a Table, a Status.
+func (f *Form) WriteOther(w io.Writer, typ watch.EventType, kind schema.GroupVersionKind, obj any) error {
+	var body []byte
+	var err error
+	if f.Media == negotiate.Protobuf {
+		m, ok := obj.(marshaler)
+		if !ok {
+			return fmt.Errorf("%T has no protobuf form", obj)
+		}
+		body, err = marshalProto(m)
+	} else {
+		body, err = marshalJSON(obj)
+	}
+	if err != nil {
+		return err
+	}
+	return f.writeFrame(w, typ, kindHead(kind), newEnvelope(kind), body)
+}
+
+func (f *Form) writeFrame(w io.Writer, typ watch.EventType, kindHead, envelope, body []byte) error {
+	if f.Media == negotiate.Protobuf {
+		return writeAll(w, protoFrameHead(typ, envelope, len(body)), body, envelopeTail)
+	}
+	head, rest := joinHead(kindHead, body)
+	return writeAll(w, eventHeads[typ], head, rest, eventTail)
+}
+
+var (
+	eventHeads = map[watch.EventType][]byte{
+		watch.Added:    eventHead(watch.Added),
+		watch.Modified: eventHead(watch.Modified),
+		watch.Deleted:  eventHead(watch.Deleted),
+		watch.Bookmark: eventHead(watch.Bookmark),
+		watch.Error:    eventHead(watch.Error),
+	}
+	eventTail = []byte("}\n")
+)
+
+func eventHead(typ watch.EventType) []byte { return []byte(`{"type":"` + string(typ) + `","object":`) }
+
+// protoFrameHead is everything before the object's own bytes. From outside in:
+// the frame's length; WatchEvent {1 type, 2 object}; RawExtension {1 raw};
+// envelope.
+func protoFrameHead(typ watch.EventType, envelope []byte, body int) []byte {
+	inner := envelopeSize(envelope, body)
+	extension := fieldSize(inner)
+	event := fieldSize(len(typ)) + fieldSize(extension)
+	b := make([]byte, 0, 64+len(envelope))
+	b = binary.BigEndian.AppendUint32(b, uint32(event))
+	b = appendField(b, 1, string(typ))
+	b = appendTag(b, 2, extension)
+	b = appendTag(b, 1, inner)
+	b = append(b, envelope...)
+	return appendTag(b, 2, body)
+}
+
+// StreamType is the Content-Type of a watch response.
+func (f *Form) StreamType() string {
+	if f.Media == negotiate.Protobuf {
+		return string(f.Media) + ";stream=watch"
+	}
+	return string(f.Media)
+}
+
+// StatusKind is how a Status names itself: in the core group's version.
+var StatusKind = schema.GroupVersionKind{Version: "v1", Kind: "Status"}

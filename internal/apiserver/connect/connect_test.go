@@ -1,0 +1,71 @@
+package connect
+
+import (
+	"net/netip"
+	"net/url"
+	"reflect"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+)
+
+func TestAddressesOfThisMachineAreRefused(t *testing.T) {
+	for address, refused := range map[string]bool{
+		"127.0.0.1": true, "127.8.8.8": true, "169.254.169.254": true, "0.0.0.0": true, "224.0.0.1": true, "255.255.255.255": true,
+		"::1": true, "fe80::1": true, "::ffff:127.0.0.1": true, "::": true, "ff02::1": true,
+		"10.0.0.1": false, "192.168.1.1": false, "fd00::1": false, "8.8.8.8": false,
+	} {
+		if got := localOnly(netip.MustParseAddr(address)); got != refused {
+			t.Errorf("%s: refused %t", address, got)
+		}
+		network := netip.AddrPortFrom(netip.MustParseAddr(address), 80).String()
+		if err := guard(false)("tcp", network, nil); (err != nil) != refused {
+			t.Errorf("dial %s: %v", network, err)
+		}
+	}
+	if guard(true)("tcp", "127.0.0.1:80", nil) != nil || guard(true)("tcp", "169.254.169.254:80", nil) == nil {
+		t.Error("loopback alone can be allowed")
+	}
+}
+
+func TestDecodeQuery(t *testing.T) {
+	values, _ := url.ParseQuery("command=a&command=b&stdin&tty=0&stdout=True&container=c")
+	var exec corev1.PodExecOptions
+	if err := decodeQuery(values, &exec); err != nil {
+		t.Fatal(err)
+	}
+	if want := (corev1.PodExecOptions{Command: []string{"a", "b"}, Stdin: true, Stdout: true, Container: "c"}); !reflect.DeepEqual(exec, want) {
+		t.Errorf("%+v", exec)
+	}
+	values, _ = url.ParseQuery("tailLines=3&sinceTime=2026-01-02T03:04:05Z&stream=Stdout")
+	var log corev1.PodLogOptions
+	if err := decodeQuery(values, &log); err != nil || *log.TailLines != 3 || log.SinceTime.Year() != 2026 || *log.Stream != "Stdout" {
+		t.Errorf("%+v, %v", log, err)
+	}
+	for _, bad := range []string{"tailLines=x", "sinceTime=now"} {
+		values, _ = url.ParseQuery(bad)
+		if decodeQuery(values, &corev1.PodLogOptions{}) == nil {
+			t.Errorf("%s is fine", bad)
+		}
+	}
+	values, _ = url.ParseQuery("ports=80,443&ports=8080")
+	var forward corev1.PodPortForwardOptions
+	if err := decodeQuery(values, &forward); err != nil || !reflect.DeepEqual(forward.Ports, []int32{80, 443, 8080}) {
+		t.Errorf("%+v, %v", forward, err)
+	}
+}
+
+func TestLogOptionsThatContradict(t *testing.T) {
+	for _, o := range []corev1.PodLogOptions{
+		{TailLines: ptr.To[int64](-1)}, {LimitBytes: ptr.To[int64](0)}, {SinceSeconds: ptr.To[int64](0)},
+		{Stream: ptr.To("Nothing")}, {Stream: ptr.To(corev1.LogStreamStdout), TailLines: ptr.To[int64](1)},
+	} {
+		if len(validateLogOptions(&o)) != 1 {
+			t.Errorf("%+v is fine", o)
+		}
+	}
+	if errs := validateLogOptions(&corev1.PodLogOptions{TailLines: ptr.To[int64](0), Stream: ptr.To(corev1.LogStreamAll)}); len(errs) > 0 {
+		t.Error(errs)
+	}
+}

@@ -1,0 +1,223 @@
+// Package discovery tells clients which groups, versions, resources and verbs
+// exist. Every document is derived from the catalogue, made when it is first
+// asked for after a change, and served as the same bytes from then on.
+package discovery
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"slices"
+	"sort"
+	"strings"
+
+	apidiscovery "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
+
+	"proa/internal/apis"
+)
+
+// groupPriority orders the groups, highest first; upstream's API services have
+// these numbers. Groups of custom resources have 1000.
+var groupPriority = map[string]int{
+	"": 18000, "apiregistration.k8s.io": 17950, "apps": 17800, "events.k8s.io": 17750, "authentication.k8s.io": 17700, "authorization.k8s.io": 17600,
+	"autoscaling": 17500, "batch": 17400, "certificates.k8s.io": 17300, "networking.k8s.io": 17200, "policy": 17100,
+	"rbac.authorization.k8s.io": 17000, "storage.k8s.io": 16800, "admissionregistration.k8s.io": 16700, "apiextensions.k8s.io": 16700,
+	"scheduling.k8s.io": 16600, "coordination.k8s.io": 16500, "node.k8s.io": 16300, "discovery.k8s.io": 16200,
+	"flowcontrol.apiserver.k8s.io": 16100, "internal.apiserver.k8s.io": 16000, "resource.k8s.io": 15900, "storagemigration.k8s.io": 15800,
+}
+
+const customPriority = 1000
+
+func priorityOf(group string) int {
+	if p, ok := groupPriority[group]; ok {
+		return p
+	}
+	return customPriority
+}
+
+var allVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+
+// served is a resource in one of its versions.
+type served struct {
+	*apis.Resource
+	kind schema.GroupVersionKind
+}
+
+// byGroupVersion sorts the catalogue into group versions.
+func byGroupVersion(all []*apis.Resource) map[schema.GroupVersion][]served {
+	m := map[schema.GroupVersion][]served{}
+	add := func(r *apis.Resource, group, version, kind string) {
+		gv := schema.GroupVersion{Group: group, Version: version}
+		m[gv] = append(m[gv], served{r, gv.WithKind(kind)})
+	}
+	for _, r := range all {
+		add(r, r.Group, r.Version, r.Kind)
+		for _, s := range r.Also {
+			add(r, s.Group, s.Version, s.Kind)
+		}
+	}
+	for _, list := range m {
+		sort.Slice(list, func(i, j int) bool { return list[i].Plural < list[j].Plural })
+	}
+	return m
+}
+
+// group is a group with its versions, the preferred one first.
+type group struct {
+	name     string
+	versions []string
+}
+
+// groups lists the groups in the order clients prefer them.
+func groups(m map[schema.GroupVersion][]served) []group {
+	versions := map[string][]string{}
+	for gv := range m {
+		versions[gv.Group] = append(versions[gv.Group], gv.Version)
+	}
+	list := make([]group, 0, len(versions))
+	for name, vs := range versions {
+		sort.Slice(vs, func(i, j int) bool { return version.CompareKubeAwareVersionStrings(vs[i], vs[j]) > 0 })
+		list = append(list, group{name, vs})
+	}
+	sort.Slice(list, func(i, j int) bool {
+		if a, b := priorityOf(list[i].name), priorityOf(list[j].name); a != b {
+			return a > b
+		}
+		return list[i].name < list[j].name
+	})
+	return list
+}
+
+// Groups is the answer to /apis: every group but the core one.
+func Groups(all []*apis.Resource) *metav1.APIGroupList {
+	list := &metav1.APIGroupList{Groups: []metav1.APIGroup{}}
+	for _, g := range groups(byGroupVersion(all)) {
+		if g.name != "" {
+			list.Groups = append(list.Groups, apiGroup(g))
+		}
+	}
+	return list
+}
+
+func apiGroup(g group) metav1.APIGroup {
+	out := metav1.APIGroup{Name: g.name}
+	for _, v := range g.versions {
+		gv := schema.GroupVersion{Group: g.name, Version: v}
+		out.Versions = append(out.Versions, metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: v})
+	}
+	out.PreferredVersion = out.Versions[0]
+	return out
+}
+
+// Resources is the answer to /api/v1 or /apis/<group>/<version>: its resources
+// and their subresources.
+func Resources(gv schema.GroupVersion, list []served) *metav1.APIResourceList {
+	out := &metav1.APIResourceList{GroupVersion: gv.String(), APIResources: []metav1.APIResource{}}
+	for _, s := range list {
+		namespaced := s.Scope == apis.Namespaced
+		if len(verbs(s.Resource)) > 0 {
+			out.APIResources = append(out.APIResources, metav1.APIResource{
+				Name: s.Plural, SingularName: singular(s), Namespaced: namespaced, Kind: s.kind.Kind,
+				Verbs: verbs(s.Resource), ShortNames: s.Short, Categories: s.Categories, StorageVersionHash: storageHash(s.Resource),
+			})
+		}
+		for _, sub := range subresources(s) {
+			r := metav1.APIResource{Name: s.Plural + "/" + sub.Name, Namespaced: namespaced, Kind: sub.kind.Kind, Verbs: sub.Verbs}
+			if sub.kind.GroupVersion() != gv {
+				r.Group, r.Version = sub.kind.Group, sub.kind.Version
+			}
+			out.APIResources = append(out.APIResources, r)
+		}
+	}
+	return out
+}
+
+// Aggregated is the whole of the given groups in one document.
+func Aggregated(all []*apis.Resource, core bool) *apidiscovery.APIGroupDiscoveryList {
+	m := byGroupVersion(all)
+	list := &apidiscovery.APIGroupDiscoveryList{Items: []apidiscovery.APIGroupDiscovery{}}
+	for _, g := range groups(m) {
+		if (g.name == "") != core {
+			continue
+		}
+		item := apidiscovery.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: g.name}}
+		for _, v := range g.versions {
+			item.Versions = append(item.Versions, aggregatedVersion(v, m[schema.GroupVersion{Group: g.name, Version: v}]))
+		}
+		list.Items = append(list.Items, item)
+	}
+	return list
+}
+
+func aggregatedVersion(v string, list []served) apidiscovery.APIVersionDiscovery {
+	out := apidiscovery.APIVersionDiscovery{Version: v, Freshness: apidiscovery.DiscoveryFreshnessCurrent}
+	for _, s := range list {
+		r := apidiscovery.APIResourceDiscovery{
+			Resource: s.Plural, ResponseKind: responseKind(s.kind), Scope: apidiscovery.ScopeNamespace, SingularResource: singular(s),
+			Verbs: verbs(s.Resource), ShortNames: s.Short, Categories: s.Categories,
+		}
+		if s.Scope == apis.Cluster {
+			r.Scope = apidiscovery.ScopeCluster
+		}
+		for _, sub := range subresources(s) {
+			r.Subresources = append(r.Subresources, apidiscovery.APISubresourceDiscovery{
+				Subresource: sub.Name, ResponseKind: responseKind(sub.kind), Verbs: sub.Verbs,
+			})
+		}
+		out.Resources = append(out.Resources, r)
+	}
+	return out
+}
+
+func responseKind(k schema.GroupVersionKind) *metav1.GroupVersionKind {
+	return &metav1.GroupVersionKind{Group: k.Group, Version: k.Version, Kind: k.Kind}
+}
+
+func singular(s served) string {
+	if s.Singular != "" {
+		return s.Singular
+	}
+	return strings.ToLower(s.kind.Kind)
+}
+
+func verbs(r *apis.Resource) []string {
+	if r.Verbs == nil {
+		return allVerbs
+	}
+	sorted := slices.Clone(r.Verbs)
+	slices.Sort(sorted)
+	return sorted
+}
+
+type servedSubresource struct {
+	apis.Subresource
+	kind schema.GroupVersionKind
+}
+
+// subresources sorts a resource's subresources by name and gives each its kind.
+func subresources(s served) []servedSubresource {
+	list := make([]servedSubresource, 0, len(s.Subresources))
+	for _, sub := range s.Subresources {
+		kind := s.kind
+		if sub.Kind != "" {
+			kind = schema.GroupVersionKind{Group: sub.Group, Version: sub.Version, Kind: sub.Kind}
+		}
+		sub.Verbs = slices.Clone(sub.Verbs)
+		slices.Sort(sub.Verbs)
+		list = append(list, servedSubresource{sub, kind})
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
+	return list
+}
+
+// storageHash names the version that objects are stored in; create-only kinds
+// are not stored.
+func storageHash(r *apis.Resource) string {
+	if !slices.Contains(verbs(r), "list") {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(r.Group + "/" + r.Version + "/" + r.Kind))
+	return base64.StdEncoding.EncodeToString(sum[:8])
+}

@@ -1,0 +1,164 @@
+package discovery
+
+import (
+	"bytes"
+	"crypto/sha512"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"unsafe"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa/internal/apis"
+	"proa/internal/apiserver/codec"
+	"proa/internal/apiserver/negotiate"
+)
+
+// Handler answers /api, /apis and everything below them that is not a resource.
+type Handler struct {
+	catalogue *apis.Catalogue
+	address   string // host:port that /api tells clients to use
+
+	mu    sync.Mutex
+	state *state // of the newest catalogue asked about
+}
+
+// state is what one state of the catalogue answers. Holding all keeps its
+// address from being used again, so the address tells states apart.
+type state struct {
+	all []*apis.Resource
+	gvs map[schema.GroupVersion][]served
+
+	mu         sync.Mutex
+	aggregated map[string]document
+}
+
+type document struct {
+	body []byte
+	etag string
+}
+
+// New returns a handler; address is what /api names as the server's address.
+func New(c *apis.Catalogue, address string) *Handler {
+	return &Handler{catalogue: c, address: address}
+}
+
+func (h *Handler) current() *state {
+	all := h.catalogue.All()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.state == nil || unsafe.SliceData(h.state.all) != unsafe.SliceData(all) {
+		h.state = &state{all: all, gvs: byGroupVersion(all), aggregated: map[string]document{}}
+	}
+	return h.state
+}
+
+// ServeHTTP answers a discovery path; it reports false, having written nothing,
+// when the path names no group or version that exists.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) (found bool, err error) {
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	s := h.current()
+	if len(parts) == 1 {
+		return true, h.serveRoot(w, r, s, parts[0] == "api")
+	}
+	f, err := negotiate.Response(r, negotiate.Plain)
+	if err != nil {
+		return true, err
+	}
+	switch {
+	case parts[0] == "api" && len(parts) == 2:
+		return h.serveVersion(w, f, s, schema.GroupVersion{Version: parts[1]})
+	case parts[0] == "apis" && len(parts) == 2:
+		for _, g := range groups(s.gvs) {
+			if g.name == parts[1] && g.name != "" {
+				group := apiGroup(g)
+				return true, write(w, f, "APIGroup", &group)
+			}
+		}
+	case parts[0] == "apis" && len(parts) == 3 && parts[1] != "":
+		return h.serveVersion(w, f, s, schema.GroupVersion{Group: parts[1], Version: parts[2]})
+	}
+	return false, nil
+}
+
+func (h *Handler) serveVersion(w http.ResponseWriter, f negotiate.Format, s *state, gv schema.GroupVersion) (bool, error) {
+	list, ok := s.gvs[gv]
+	if !ok {
+		return false, nil
+	}
+	return true, write(w, f, "APIResourceList", Resources(gv, list))
+}
+
+func write(w http.ResponseWriter, f negotiate.Format, kind string, obj any) error {
+	var body bytes.Buffer
+	if err := codec.WriteObject(&body, f, schema.GroupVersionKind{Version: "v1", Kind: kind}, obj); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", string(f.Media))
+	_, err := w.Write(body.Bytes())
+	return err
+}
+
+const discoveryGroup = "apidiscovery.k8s.io"
+
+// serveRoot answers /api and /apis: one aggregated document for a client that
+// asks for it, the list of versions or groups otherwise.
+func (h *Handler) serveRoot(w http.ResponseWriter, r *http.Request, s *state, core bool) error {
+	f, err := negotiate.Response(r, negotiate.Accepts{
+		Media: []negotiate.Media{negotiate.JSON, negotiate.YAML, negotiate.Protobuf},
+		Kind: func(m negotiate.Media, group, version, kind string) bool {
+			return kind == "" || m == negotiate.JSON && group == discoveryGroup && kind == "APIGroupDiscoveryList" && (version == "v2" || version == "v2beta1")
+		},
+	})
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Vary", "Accept")
+	switch {
+	case f.As != "":
+		return s.serveAggregated(w, r, f.AsVersion, core)
+	case core:
+		return write(w, f, "APIVersions", &metav1.APIVersions{
+			Versions:                   []string{"v1"},
+			ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: h.address}},
+		})
+	}
+	return write(w, f, "APIGroupList", Groups(s.all))
+}
+
+func (s *state) serveAggregated(w http.ResponseWriter, r *http.Request, version string, core bool) error {
+	doc, err := s.document(version, core)
+	if err != nil {
+		return err
+	}
+	header := w.Header()
+	header.Set("ETag", doc.etag)
+	header.Set("Cache-Control", "public")
+	if r.Header.Get("If-None-Match") == doc.etag {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	header.Set("Content-Type", "application/json;g="+discoveryGroup+";v="+version+";as=APIGroupDiscoveryList")
+	_, err = w.Write(doc.body)
+	return err
+}
+
+func (s *state) document(version string, core bool) (document, error) {
+	key := fmt.Sprintf("%s %t", version, core)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if doc, ok := s.aggregated[key]; ok {
+		return doc, nil
+	}
+	var body bytes.Buffer
+	kind := schema.GroupVersionKind{Group: discoveryGroup, Version: version, Kind: "APIGroupDiscoveryList"}
+	if err := codec.WriteObject(&body, negotiate.Format{Media: negotiate.JSON}, kind, Aggregated(s.all, core)); err != nil {
+		return document{}, err
+	}
+	doc := document{body.Bytes(), fmt.Sprintf("%q", fmt.Sprintf("%X", sha512.Sum512(body.Bytes())))}
+	s.aggregated[key] = doc
+	return doc, nil
+}

@@ -1,0 +1,187 @@
+package openapi
+
+import (
+	"reflect"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// parameter is a path or query parameter.
+type parameter struct {
+	name, in, doc string
+	schema        object
+}
+
+func pathParameters(scope string, named bool) []parameter {
+	var list []parameter
+	if named {
+		list = append(list, parameter{"name", "path", "name of the object", object{"type": "string"}})
+	}
+	if scope != "" {
+		list = append(list, parameter{"namespace", "path", "object name and auth scope, such as for teams and projects", object{"type": "string"}})
+	}
+	return list
+}
+
+// queryParameters lists the fields of an options type that a query can hold:
+// scalars and lists of them.
+func (m *models) queryParameters(t reflect.Type) []parameter {
+	var list []parameter
+	docs := docsOf(t)
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.Anonymous || name == "" || name == "-" {
+			continue
+		}
+		s := m.of(f.Type)
+		if ref, ok := s["$ref"].(string); ok {
+			if !strings.HasSuffix(ref, ".Time") {
+				continue
+			}
+			s = object{"type": "string", "format": "date-time"}
+		}
+		if s["type"] == "object" {
+			continue
+		}
+		delete(s, "format")
+		list = append(list, parameter{name, "query", docs[name], s})
+	}
+	return list
+}
+
+func (d *document) writeParameter(p parameter) object {
+	out := object{"name": p.name, "in": p.in}
+	if p.doc != "" {
+		out["description"] = p.doc
+	}
+	if p.in == "path" {
+		out["required"] = true
+	}
+	if d.models.v3 {
+		s := object{"uniqueItems": true}
+		for k, v := range p.schema {
+			s[k] = v
+		}
+		out["schema"] = s
+		return out
+	}
+	out["uniqueItems"] = true
+	for k, v := range p.schema {
+		out[k] = v
+	}
+	return out
+}
+
+// describe gives a path its parameters.
+func (d *document) describe(path string, parameters []parameter) {
+	item, ok := d.paths[path]
+	if !ok {
+		return
+	}
+	pretty := parameter{"pretty", "query", metav1.CreateOptions{}.SwaggerDoc()["pretty"], object{"type": "string"}}
+	if pretty.doc == "" {
+		pretty.doc = "If 'true', then the output is pretty printed."
+	}
+	var list []object
+	for _, p := range append(parameters, pretty) {
+		list = append(list, d.writeParameter(p))
+	}
+	item["parameters"] = list
+}
+
+// add writes an operation at a path.
+func (d *document) add(path, method string, op operation) {
+	out := object{
+		"operationId": d.operationID(op), "description": op.doc, "tags": []string{tag(op.s)},
+		"responses": d.responses(op),
+	}
+	if op.action != "" {
+		out["x-kubernetes-action"] = op.action
+		out["x-kubernetes-group-version-kind"] = kindObject(op.kind)
+	}
+	var parameters []object
+	names := map[string]bool{}
+	for _, t := range op.options {
+		for _, p := range d.models.queryParameters(t) {
+			if !names[p.name] {
+				names[p.name] = true
+				parameters = append(parameters, d.writeParameter(p))
+			}
+		}
+	}
+	if op.body != nil {
+		parameters = d.writeBody(out, op, parameters)
+	}
+	if len(parameters) > 0 {
+		out["parameters"] = parameters
+	}
+	if !d.models.v3 {
+		out["schemes"] = []string{"https"}
+		out["produces"] = op.answerIs
+		out["consumes"] = anyType
+		if op.bodyIs != nil && op.action == "patch" {
+			out["consumes"] = op.bodyIs
+		}
+	}
+	if d.paths[path] == nil {
+		d.paths[path] = object{}
+	}
+	d.paths[path][method] = out
+}
+
+func (d *document) writeBody(out object, op operation, parameters []object) []object {
+	if d.models.v3 {
+		body := object{"content": content(op.bodyIs, op.body)}
+		if !op.optional {
+			body["required"] = true
+		}
+		out["requestBody"] = body
+		return parameters
+	}
+	body := object{"name": "body", "in": "body", "schema": op.body}
+	if !op.optional {
+		body["required"] = true
+	}
+	return append(parameters, body)
+}
+
+func content(types []string, schema object) object {
+	c := object{}
+	for _, t := range types {
+		c[t] = object{"schema": schema}
+	}
+	return c
+}
+
+func (d *document) responses(op operation) object {
+	answer := op.answer
+	if answer == nil {
+		answer = object{"type": "string"}
+	}
+	out := object{"401": object{"description": "Unauthorized"}}
+	for code, text := range op.codes {
+		r := object{"description": text}
+		if d.models.v3 {
+			r["content"] = content(op.answerIs, answer)
+		} else {
+			r["schema"] = answer
+		}
+		out[code] = r
+	}
+	return out
+}
+
+// operationID follows upstream: the action, the group version, the rest.
+func (d *document) operationID(op operation) string {
+	action, rest, _ := strings.Cut(op.id, "|")
+	id := action + groupName(op.s.kind.Group) + title(op.s.kind.Version) + rest
+	d.seen[id]++
+	return id + strings.Repeat("_", d.seen[id]-1)
+}
+
+func tag(s served) string {
+	name := groupName(s.kind.Group)
+	return strings.ToLower(name[:1]) + name[1:] + "_" + s.kind.Version
+}

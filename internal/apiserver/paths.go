@@ -1,0 +1,156 @@
+package apiserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/pprof"
+	"sort"
+	"strings"
+
+	"proa/internal/apiserver/request"
+)
+
+// serve answers a request that all filters let pass.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	info := request.From(r.Context())
+	var err error
+	if info.IsResource {
+		err = s.serveResource(w, r, info)
+	} else {
+		err = s.servePath(w, r, info.Path)
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, errNoPath):
+		http.NotFound(w, r)
+	case errors.Is(err, context.Canceled) && r.Context().Err() != nil:
+		// The client is gone.
+	default:
+		s.fail(w, r, err)
+	}
+}
+
+// servePath answers the paths that are no resources.
+func (s *Server) servePath(w http.ResponseWriter, r *http.Request, path string) error {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	if first == "debug" {
+		return servePprof(w, r, path)
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return errNoPath
+	}
+	switch first {
+	case "api", "apis":
+		return foundOr(s.discovery.ServeHTTP(w, r))
+	case "openapi":
+		return foundOr(s.openapi.ServeHTTP(w, r))
+	case "healthz", "livez", "readyz":
+		return s.health.serve(w, r, path)
+	}
+	switch path {
+	case "/", "/index.html":
+		return writeJSON(w, map[string][]string{"paths": s.paths()})
+	case "/version", "/version/":
+		return writeJSON(w, s.config.Version)
+	case "/metrics":
+		s.metrics.ServeHTTP(w, r)
+		return nil
+	case "/openid/v1/jwks":
+		return writeDocument(w, "application/jwk-set+json", s.config.JWKS)
+	case "/.well-known/openid-configuration":
+		return writeDocument(w, "application/json", s.config.OpenIDConfiguration)
+	}
+	return errNoPath
+}
+
+func foundOr(found bool, err error) error {
+	if err == nil && !found {
+		return errNoPath
+	}
+	return err
+}
+
+// writeJSON writes a document that has no kind, indented as upstream does.
+func writeJSON(w http.ResponseWriter, obj any) error {
+	body, err := json.MarshalIndent(obj, "", "  ")
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Write(body) // a client that is gone needs no answer
+	return nil
+}
+
+// writeDocument writes a document that others made; clients may cache it.
+func writeDocument(w http.ResponseWriter, contentType string, body []byte) error {
+	if body == nil {
+		return errNoPath
+	}
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Cache-Control", "public, max-age=3600")
+	w.Write(body) // a client that is gone needs no answer
+	return nil
+}
+
+func servePprof(w http.ResponseWriter, r *http.Request, path string) error {
+	name, ok := strings.CutPrefix(path, "/debug/pprof")
+	if !ok {
+		return errNoPath
+	}
+	switch name {
+	case "/cmdline":
+		pprof.Cmdline(w, r)
+	case "/profile":
+		pprof.Profile(w, r)
+	case "/symbol":
+		pprof.Symbol(w, r)
+	case "/trace":
+		pprof.Trace(w, r)
+	default:
+		if name != "" && !strings.HasPrefix(name, "/") {
+			return errNoPath
+		}
+		pprof.Index(w, r)
+	}
+	return nil
+}
+
+// paths lists what there is to ask for.
+func (s *Server) paths() []string {
+	set := map[string]bool{
+		"/api": true, "/apis": true, "/openapi/v2": true, "/openapi/v3": true, "/openapi/v3/": true,
+		"/version": true, "/metrics": true, "/debug/pprof": true,
+	}
+	for _, r := range s.catalogue.All() {
+		s.addGroupPaths(set, r.Group, r.Version)
+		for _, also := range r.Also {
+			s.addGroupPaths(set, also.Group, also.Version)
+		}
+	}
+	for _, p := range s.health.paths() {
+		set[p] = true
+	}
+	if s.config.JWKS != nil {
+		set["/openid/v1/jwks"] = true
+	}
+	if s.config.OpenIDConfiguration != nil {
+		set["/.well-known/openid-configuration"] = true
+	}
+	list := make([]string, 0, len(set))
+	for p := range set {
+		list = append(list, p)
+	}
+	sort.Strings(list)
+	return list
+}
+
+func (s *Server) addGroupPaths(set map[string]bool, group, version string) {
+	if group == "" {
+		set["/api/"+version] = true
+		return
+	}
+	set["/apis/"+group] = true
+	set["/apis/"+group+"/"+version] = true
+}

@@ -1,0 +1,260 @@
+package registry
+
+import (
+	"context"
+	"errors"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/warning"
+
+	"proa/internal/admission"
+	"proa/internal/apis"
+	"proa/internal/store"
+)
+
+// nameAttempts is how often a name is generated before the client is told to try again.
+const nameAttempts = 8
+
+// errDryRun ends a transaction whose result is wanted but not its effect.
+var errDryRun = errors.New("dry run")
+
+func isDryRun(dryRun []string) bool { return len(dryRun) > 0 }
+
+// Create stores a new object, or passes a review or a subresource's body to
+// whoever handles it. It owns obj. A nil item without an error means that the
+// answer is a Status of success: a binding or an eviction was done.
+func (r *Registry) Create(ctx context.Context, q *Request, obj apis.Object, opts metav1.CreateOptions) (*store.Item, error) {
+	if len(opts.DryRun) > 0 || opts.FieldManager != "" || opts.FieldValidation != "" {
+		if err := invalidOptions("CreateOptions", metav1validation.ValidateCreateOptions(&opts)); err != nil {
+			return nil, err
+		}
+	}
+	if h := r.handlers[endpoint{q.resource(), q.Subresource}]; h != nil {
+		return r.handle(ctx, q, h, obj, opts)
+	}
+	if q.Subresource != "" {
+		return nil, apierrors.NewMethodNotSupported(q.resource(), "create")
+	}
+	return r.create(ctx, q, obj, opts)
+}
+
+// handle serves a create that stores nothing under its own name.
+func (r *Registry) handle(ctx context.Context, q *Request, h Handler, obj apis.Object, opts metav1.CreateOptions) (*store.Item, error) {
+	if q.View.Scope == apis.Namespaced {
+		if err := inNamespace(q, obj); err != nil {
+			return nil, err
+		}
+	}
+	result, err := h(ctx, q, obj, opts)
+	if err != nil {
+		return nil, status(err, q.resource(), q.Name)
+	}
+	if result == nil {
+		return nil, nil
+	}
+	return store.NewItem(q.key(), result), nil
+}
+
+func (r *Registry) create(ctx context.Context, q *Request, obj apis.Object, opts metav1.CreateOptions) (*store.Item, error) {
+	wipe(obj)
+	if err := inNamespace(q, obj); err != nil {
+		return nil, err
+	}
+	if rv := obj.GetResourceVersion(); rv != "" && rv != "0" {
+		return nil, unknown("resourceVersion should not be set on objects to be created")
+	}
+	obj.SetResourceVersion("")
+	if d := q.View.Default; d != nil {
+		d(obj)
+	}
+	dedupOwners(ctx, obj, duplicateOwners)
+	if err := r.recordCreated(q, obj, opts.FieldManager); err != nil {
+		return nil, err
+	}
+	attrs := r.attributes(q, admissionv1.Create, obj, nil, &opts, isDryRun(opts.DryRun))
+	if err := r.admit(ctx, q, attrs); err != nil {
+		return nil, err
+	}
+	dedupOwners(ctx, obj, duplicateOwnersAfterMutated)
+	return r.insert(ctx, q, obj, attrs)
+}
+
+func (r *Registry) recordCreated(q *Request, obj apis.Object, fieldManager string) error {
+	m, err := r.managers.For(q.View, q.Subresource)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	m.Created(obj, q.manager(fieldManager))
+	return nil
+}
+
+// insert commits an admitted object, under up to nameAttempts names when the server picks the name.
+func (r *Registry) insert(ctx context.Context, q *Request, obj apis.Object, attrs *admission.Attributes) (*store.Item, error) {
+	generate := obj.GetGenerateName() != "" && obj.GetName() == ""
+	_, hooked := r.hooks[q.resource()]
+	for attempt := 1; ; attempt++ {
+		if generate {
+			obj.SetName(generateName(obj.GetGenerateName()))
+		}
+		candidate := obj
+		var item *store.Item
+		err := r.write(ctx, attrs.DryRun, func(tx *store.Tx) (err error) {
+			if hooked { // a hook writes what it allocates into the object; a run that conflicts gives it back
+				candidate = obj.DeepCopyObject().(apis.Object)
+			}
+			item, err = r.createIn(ctx, tx, q, candidate, attrs)
+			return err
+		}, &item)
+		if err == nil {
+			return item, nil
+		}
+		if !errors.Is(err, store.ErrExists) {
+			return nil, status(err, q.resource(), candidate.GetName())
+		}
+		if !generate || attempt == nameAttempts {
+			return nil, r.exists(q, candidate, generate)
+		}
+	}
+}
+
+// write runs a transaction. In a dry run nothing of it is kept, but *item, which
+// fn sets, becomes an item that is not stored.
+func (r *Registry) write(ctx context.Context, dryRun bool, fn func(tx *store.Tx) error, item **store.Item) error {
+	_, err := r.store.Update(ctx, func(tx *store.Tx) error {
+		err := fn(tx)
+		if err == nil && dryRun {
+			err = errDryRun
+		}
+		return err
+	})
+	if errors.Is(err, errDryRun) {
+		*item = store.NewItem((*item).Key, (*item).Object)
+		return nil
+	}
+	return err
+}
+
+// createIn is the part of a create that may depend on stored state.
+func (r *Registry) createIn(ctx context.Context, tx *store.Tx, q *Request, obj apis.Object, attrs *admission.Attributes) (*store.Item, error) {
+	obj.SetCreationTimestamp(r.now())
+	obj.SetUID(newUID())
+	if err := inNamespace(q, obj); err != nil {
+		return nil, err
+	}
+	res := q.View.Resource
+	key := store.Key{Resource: q.resource(), Namespace: obj.GetNamespace(), Name: obj.GetName()}
+	if _, err := tx.Get(key); key.Name != "" && err == nil {
+		return nil, store.ErrExists
+	}
+	hook := r.hooks[q.resource()]
+	if res.PrepareCreate != nil {
+		res.PrepareCreate(obj)
+	}
+	if res.Stamp != nil {
+		res.Stamp(obj, nil, r.now().Time)
+	}
+	if hook.create != nil {
+		if err := hook.create(tx, obj); err != nil {
+			return nil, err
+		}
+	}
+	obj.SetGeneration(1)
+	if res.NoGeneration {
+		obj.SetGeneration(0)
+	}
+	if errs := validate(ctx, res, obj); len(errs) > 0 {
+		return nil, invalid(res.GroupVersionKind().GroupKind(), obj.GetName(), errs)
+	}
+	if res.Warnings != nil {
+		for _, text := range res.Warnings(obj, nil) {
+			warning.AddWarning(ctx, "", text)
+		}
+	}
+	attrs.Object, attrs.Name = obj, obj.GetName()
+	if err := r.admission.Validate(ctx, attrs); err != nil {
+		return nil, err
+	}
+	if err := r.admission.Commit(tx, attrs); err != nil {
+		return nil, err
+	}
+	return tx.Create(key, obj)
+}
+
+// exists is the error for a name that is taken.
+func (r *Registry) exists(q *Request, obj apis.Object, generated bool) error {
+	err := apierrors.NewAlreadyExists(q.resource(), obj.GetName())
+	if generated {
+		err = apierrors.NewGenerateNameConflict(q.resource(), obj.GetName(), 1)
+	}
+	key := store.Key{Resource: q.resource(), Namespace: obj.GetNamespace(), Name: obj.GetName()}
+	if item, getErr := r.store.Get(key); getErr == nil && item.Object.GetDeletionTimestamp() != nil {
+		err.ErrStatus.Message = "object is being deleted: " + err.ErrStatus.Message
+	}
+	return err
+}
+
+func (r *Registry) attributes(q *Request, op admissionv1.Operation, obj, old apis.Object, opts runtime.Object, dryRun bool) *admission.Attributes {
+	a := &admission.Attributes{
+		Operation: op, Resource: q.View.Resource, Subresource: q.Subresource,
+		Namespace: q.namespace(), Name: q.Name, Options: opts, User: q.User, DryRun: dryRun,
+	}
+	if q.resource().Group == "" && q.resource().Resource == "namespaces" {
+		a.Namespace = q.Name // as upstream: a namespace is in itself
+	}
+	if obj != nil {
+		a.Object = obj
+		if a.Name == "" {
+			a.Name = obj.GetName()
+		}
+	}
+	if old != nil {
+		a.OldObject = old
+	}
+	return a
+}
+
+// admit lets the mutating plugins complete the object and fills in what they left out.
+func (r *Registry) admit(ctx context.Context, q *Request, a *admission.Attributes) error {
+	if err := r.admission.Admit(ctx, a); err != nil {
+		return err
+	}
+	if obj := a.Object; obj != nil && q.View.Default != nil {
+		q.View.Default(obj)
+	}
+	return nil
+}
+
+// authorizeCreate checks that a write which turned into a create may be one.
+func (r *Registry) authorizeCreate(ctx context.Context, q *Request) error {
+	return r.authorize(ctx, q, "create", q.Name)
+}
+
+func (r *Registry) authorize(ctx context.Context, q *Request, verb, name string) error {
+	if r.authorizer == nil {
+		return nil
+	}
+	group, version := q.View.Group, q.View.Version
+	if s := q.View.Served; s != nil {
+		group, version = s.Group, s.Version
+	}
+	attrs := authorizer.AttributesRecord{
+		User: q.User, Verb: verb, ResourceRequest: true, Namespace: q.namespace(), Name: name,
+		APIGroup: group, APIVersion: version, Resource: q.View.Plural, Subresource: q.Subresource,
+	}
+	if group == "" && q.View.Plural == "namespaces" {
+		attrs.Namespace = name
+	}
+	decision, reason, err := r.authorizer.Authorize(ctx, attrs)
+	if decision == authorizer.DecisionAllow {
+		return nil
+	}
+	if err != nil && reason == "" {
+		reason = err.Error()
+	}
+	return forbidden(&attrs, reason)
+}

@@ -1,0 +1,198 @@
+package registry
+
+import (
+	"context"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"proa/internal/apis"
+	"proa/internal/apiserver/wire"
+	"proa/internal/client"
+	"proa/internal/store"
+)
+
+// As returns the in-process transport: the request path as user u, authorized
+// but neither encoded nor decoded.
+func (r *Registry) As(u user.Info) client.API { return &local{r, u} }
+
+type local struct {
+	registry *Registry
+	user     user.Info
+}
+
+// request finds what a reference names and checks that the user may do it.
+func (l *local) request(ctx context.Context, ref client.Ref, verb string) (*Request, error) {
+	view, ok := l.registry.catalogue.Lookup(ref.Resource)
+	if !ok {
+		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: 404, Reason: metav1.StatusReasonNotFound,
+			Message: "the server could not find the requested resource",
+			Details: &metav1.StatusDetails{Group: ref.Resource.Group, Kind: ref.Resource.Resource},
+		}}
+	}
+	q := &Request{User: l.user, View: view, Namespace: ref.Namespace, Name: ref.Name, Subresource: ref.Subresource}
+	return q, l.registry.authorize(ctx, q, verb, q.Name)
+}
+
+// object returns an item in the version that the caller asked for, without TypeMeta.
+func (q *Request) object(item *store.Item) (client.Object, error) {
+	if item == nil {
+		return nil, nil
+	}
+	if q.View.Served == nil || q.Subresource == "scale" {
+		return item.Object, nil
+	}
+	obj, err := wire.Of(q.View).FromHub(item.Object)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	return wire.Bare(obj), nil
+}
+
+// hub returns a caller's object in the hub version.
+func (q *Request) hub(obj client.Object) (apis.Object, error) {
+	if sub := q.View.Subresource(q.Subresource); q.View.Served == nil || sub != nil && sub.New != nil {
+		return wire.Bare(obj), nil
+	}
+	hub, err := wire.Of(q.View).ToHub(obj)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return hub, nil
+}
+
+func (l *local) Get(ctx context.Context, ref client.Ref, opts metav1.GetOptions) (client.Object, error) {
+	q, err := l.request(ctx, ref, "get")
+	if err != nil {
+		return nil, err
+	}
+	item, err := l.registry.Get(ctx, q, opts)
+	if err != nil {
+		return nil, err
+	}
+	return q.object(item)
+}
+
+func (l *local) List(ctx context.Context, ref client.Ref, opts metav1.ListOptions) (*client.List, error) {
+	q, err := l.request(ctx, ref, "list")
+	if err != nil {
+		return nil, err
+	}
+	found, err := l.registry.List(ctx, q, opts)
+	if err != nil {
+		return nil, err
+	}
+	list := &client.List{
+		Items:           make([]client.Object, len(found.Items)),
+		ResourceVersion: strconv.FormatInt(found.Revision, 10), Continue: found.Continue, RemainingItemCount: found.Remaining,
+	}
+	for i, item := range found.Items {
+		if list.Items[i], err = q.object(item); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+func (l *local) Watch(ctx context.Context, ref client.Ref, opts metav1.ListOptions) (client.Watch, error) {
+	q, err := l.request(ctx, ref, "watch")
+	if err != nil {
+		return nil, err
+	}
+	w, err := l.registry.Watch(ctx, q, opts)
+	if err != nil {
+		return nil, err
+	}
+	return &localWatch{source: w, q: q}, nil
+}
+
+type localWatch struct {
+	source *Watch
+	q      *Request
+	batch  []client.Event
+}
+
+func (w *localWatch) Next(ctx context.Context) ([]client.Event, error) {
+	events, err := w.source.Next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w.batch = w.batch[:0]
+	for _, e := range events {
+		obj, err := w.q.object(e.Item)
+		if err != nil {
+			return nil, err
+		}
+		w.batch = append(w.batch, client.Event{Type: e.Type, Object: obj})
+	}
+	return w.batch, nil
+}
+
+func (w *localWatch) Stop() { w.source.Stop() }
+
+func (l *local) Create(ctx context.Context, ref client.Ref, obj client.Object, opts metav1.CreateOptions) (client.Object, error) {
+	q, err := l.request(ctx, ref, "create")
+	if err != nil {
+		return nil, err
+	}
+	if obj, err = q.hub(obj); err != nil {
+		return nil, err
+	}
+	item, err := l.registry.Create(ctx, q, obj, opts)
+	if err != nil {
+		return nil, err
+	}
+	return q.object(item)
+}
+
+func (l *local) Update(ctx context.Context, ref client.Ref, obj client.Object, opts metav1.UpdateOptions) (client.Object, error) {
+	q, err := l.request(ctx, ref, "update")
+	if err != nil {
+		return nil, err
+	}
+	if obj, err = q.hub(obj); err != nil {
+		return nil, err
+	}
+	item, _, err := l.registry.Update(ctx, q, obj, opts)
+	if err != nil {
+		return nil, err
+	}
+	return q.object(item)
+}
+
+func (l *local) Patch(ctx context.Context, ref client.Ref, pt types.PatchType, data []byte, opts metav1.PatchOptions) (client.Object, error) {
+	q, err := l.request(ctx, ref, "patch")
+	if err != nil {
+		return nil, err
+	}
+	item, _, err := l.registry.Patch(ctx, q, pt, data, opts)
+	if err != nil {
+		return nil, err
+	}
+	return q.object(item)
+}
+
+func (l *local) Delete(ctx context.Context, ref client.Ref, opts metav1.DeleteOptions) (client.Object, error) {
+	q, err := l.request(ctx, ref, "delete")
+	if err != nil {
+		return nil, err
+	}
+	item, _, err := l.registry.Delete(ctx, q, opts)
+	if err != nil {
+		return nil, err
+	}
+	return q.object(item)
+}
+
+func (l *local) DeleteCollection(ctx context.Context, ref client.Ref, opts metav1.DeleteOptions, list metav1.ListOptions) error {
+	q, err := l.request(ctx, ref, "deletecollection")
+	if err != nil {
+		return err
+	}
+	_, err = l.registry.DeleteCollection(ctx, q, opts, list)
+	return err
+}

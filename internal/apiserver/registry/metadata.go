@@ -1,0 +1,289 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/warning"
+
+	"github.com/google/uuid"
+
+	"proa/internal/apis"
+)
+
+// wipe clears what only the server sets.
+func wipe(obj apis.Object) {
+	obj.SetCreationTimestamp(metav1.Time{})
+	obj.SetUID("")
+	obj.SetDeletionTimestamp(nil)
+	obj.SetDeletionGracePeriodSeconds(nil)
+	obj.SetSelfLink("")
+}
+
+func (r *Registry) now() metav1.Time {
+	return metav1.NewTime(r.clock.Now()).Rfc3339Copy()
+}
+
+func newUID() types.UID { return types.UID(uuid.NewString()) }
+
+// inNamespace makes the object's namespace the request's, or says why it cannot.
+func inNamespace(q *Request, obj apis.Object) error {
+	want := q.namespace()
+	switch have := obj.GetNamespace(); {
+	case have == want:
+	case have == "" || want == "":
+		obj.SetNamespace(want)
+	default:
+		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+	}
+	return nil
+}
+
+// named refuses an object whose name is not the one in the path.
+func named(q *Request, obj apis.Object) error {
+	switch obj.GetName() {
+	case q.Name:
+		return nil
+	case "":
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", q.Name))
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", obj.GetName(), q.Name))
+}
+
+const (
+	generatedLength = 5
+	alphanums       = "bcdfghjklmnpqrstvwxz2456789" // no vowels, no look-alikes
+)
+
+// generateName appends five random characters, cutting base so that the name stays within 63.
+func generateName(base string) string {
+	base = base[:min(len(base), 63-generatedLength)]
+	var suffix [generatedLength]byte
+	for i := range suffix {
+		suffix[i] = alphanums[rand.IntN(len(alphanums))]
+	}
+	return base + string(suffix[:])
+}
+
+const (
+	duplicateOwners             = ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %v"
+	duplicateOwnersAfterMutated = ".metadata.ownerReferences contains duplicate entries after mutating admission happens; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %v"
+)
+
+// dedupOwners drops owner references that say the same twice, with a warning.
+func dedupOwners(ctx context.Context, obj apis.Object, message string) {
+	refs := obj.GetOwnerReferences()
+	if len(refs) < 2 {
+		return
+	}
+	var kept []metav1.OwnerReference
+	var duplicates []string
+	for _, ref := range refs {
+		if contains(kept, ref) {
+			duplicates = append(duplicates, string(ref.UID))
+		} else {
+			kept = append(kept, ref)
+		}
+	}
+	if len(duplicates) > 0 {
+		warning.AddWarning(ctx, "", fmt.Sprintf(message, strings.Join(duplicates, ", ")))
+		obj.SetOwnerReferences(kept)
+	}
+}
+
+func contains(refs []metav1.OwnerReference, ref metav1.OwnerReference) bool {
+	for i := range refs {
+		if refs[i].UID == ref.UID && equality.Semantic.DeepEqual(refs[i], ref) {
+			return true
+		}
+	}
+	return false
+}
+
+// manager names who a write is recorded for in managedFields.
+func (q *Request) manager(fieldManager string) string {
+	if fieldManager != "" {
+		return fieldManager
+	}
+	if q.UserAgent != "" || q.User == nil {
+		name, _, _ := strings.Cut(q.UserAgent, "/")
+		return printable(name)
+	}
+	name := q.User.GetName()
+	return printable(name[strings.LastIndexByte(name, ':')+1:])
+}
+
+func printable(s string) string {
+	var b strings.Builder
+	for _, c := range s {
+		if !unicode.IsPrint(c) {
+			continue
+		}
+		if b.Len()+utf8.RuneLen(c) > metav1validation.FieldManagerMaxLength {
+			break
+		}
+		b.WriteRune(c)
+	}
+	return b.String()
+}
+
+// segment is the least a name must be: one segment of a path.
+func segment(name string, prefix bool) []string {
+	if prefix {
+		return path.IsValidPathSegmentPrefix(name)
+	}
+	return path.IsValidPathSegmentName(name)
+}
+
+func nameValidator(r *apis.Resource) validation.ValidateNameFunc {
+	if r.ValidateName != nil {
+		return r.ValidateName
+	}
+	return validation.NameIsDNSSubdomain
+}
+
+// validate returns what is wrong with an object to be created.
+func validate(ctx context.Context, r *apis.Resource, obj apis.Object) field.ErrorList {
+	errs := validation.ValidateObjectMetaAccessor(obj, r.Scope == apis.Namespaced, nameValidator(r), field.NewPath("metadata"))
+	if r.Validate != nil {
+		errs = append(errs, r.Validate(ctx, obj)...)
+	}
+	return errs
+}
+
+// validateUpdate returns what is wrong with an object that replaces old.
+func validateUpdate(ctx context.Context, r *apis.Resource, sub *apis.Subresource, obj, old apis.Object) field.ErrorList {
+	at := field.NewPath("metadata")
+	errs := validation.ValidateObjectMetaAccessor(obj, r.Scope == apis.Namespaced, segment, at)
+	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(obj, old, at)...)
+	check := r.ValidateUpdate
+	if sub != nil && sub.Scale == nil {
+		check = sub.ValidateUpdate
+	}
+	if check != nil {
+		errs = append(errs, check(ctx, obj, old)...)
+	}
+	return errs
+}
+
+// change says how two states of an object differ.
+type change struct {
+	any  bool // at all, times in managedFields aside
+	spec bool // in more than metadata and status
+}
+
+// annotationsCount are the kinds whose generation counts annotations as spec.
+var annotationsCount = map[schema.GroupResource]bool{{Group: "apps", Resource: "deployments"}: true}
+
+func difference(r *apis.Resource, obj, old apis.Object) change {
+	var c change
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		c = unstructuredDifference(u, old.(*unstructured.Unstructured))
+	} else {
+		c = structDifference(reflect.ValueOf(obj).Elem(), reflect.ValueOf(old).Elem())
+	}
+	if annotationsCount[r.GroupResource()] && !equality.Semantic.DeepEqual(obj.GetAnnotations(), old.GetAnnotations()) {
+		c.spec = true
+	}
+	c.any = c.any || c.spec || !sameMeta(obj, old)
+	return c
+}
+
+// fieldIndex holds, for one Go type, which top-level fields are neither TypeMeta nor ObjectMeta.
+type fieldIndex struct{ spec, status []int }
+
+var fieldIndexes sync.Map // reflect.Type -> fieldIndex
+
+func indexOf(t reflect.Type) fieldIndex {
+	if found, ok := fieldIndexes.Load(t); ok {
+		return found.(fieldIndex)
+	}
+	var idx fieldIndex
+	for i := range t.NumField() {
+		switch t.Field(i).Name {
+		case "TypeMeta", "ObjectMeta":
+		case "Status":
+			idx.status = append(idx.status, i)
+		default:
+			idx.spec = append(idx.spec, i)
+		}
+	}
+	fieldIndexes.Store(t, idx)
+	return idx
+}
+
+func structDifference(obj, old reflect.Value) (c change) {
+	idx := indexOf(obj.Type())
+	differs := func(fields []int) bool {
+		for _, i := range fields {
+			if !equality.Semantic.DeepEqual(obj.Field(i).Addr().Interface(), old.Field(i).Addr().Interface()) {
+				return true
+			}
+		}
+		return false
+	}
+	c.spec = differs(idx.spec)
+	c.any = c.spec || differs(idx.status)
+	return c
+}
+
+func unstructuredDifference(obj, old *unstructured.Unstructured) (c change) {
+	for _, pair := range [2][2]map[string]any{{obj.Object, old.Object}, {old.Object, obj.Object}} {
+		for name, value := range pair[0] {
+			other, ok := pair[1][name]
+			if name == "metadata" || ok && reflect.DeepEqual(value, other) {
+				continue
+			}
+			c.any = true
+			if name != "status" {
+				c.spec = true
+			}
+		}
+	}
+	return c
+}
+
+// sameMeta compares everything in metadata that a write may change.
+func sameMeta(obj, old apis.Object) bool {
+	return obj.GetName() == old.GetName() && obj.GetNamespace() == old.GetNamespace() &&
+		obj.GetUID() == old.GetUID() && obj.GetGeneration() == old.GetGeneration() &&
+		obj.GetGenerateName() == old.GetGenerateName() &&
+		equality.Semantic.DeepEqual(obj.GetLabels(), old.GetLabels()) &&
+		equality.Semantic.DeepEqual(obj.GetAnnotations(), old.GetAnnotations()) &&
+		equality.Semantic.DeepEqual(obj.GetFinalizers(), old.GetFinalizers()) &&
+		equality.Semantic.DeepEqual(obj.GetOwnerReferences(), old.GetOwnerReferences()) &&
+		obj.GetDeletionTimestamp().Equal(old.GetDeletionTimestamp()) &&
+		equality.Semantic.DeepEqual(obj.GetDeletionGracePeriodSeconds(), old.GetDeletionGracePeriodSeconds()) &&
+		sameManagers(obj.GetManagedFields(), old.GetManagedFields())
+}
+
+// sameManagers compares managedFields without their times.
+func sameManagers(a, b []metav1.ManagedFieldsEntry) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		x, y := a[i], b[i]
+		x.Time, y.Time = nil, nil
+		if !reflect.DeepEqual(x, y) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,203 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	internalvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"proa/internal/apis"
+	"proa/internal/store"
+)
+
+// catchUp is how long a read waits for a resourceVersion this server has not
+// reached yet.
+const catchUp = 3 * time.Second
+
+// Get returns one object. The scale subresource is computed; every other
+// subresource that can be read is the object itself.
+func (r *Registry) Get(ctx context.Context, q *Request, opts metav1.GetOptions) (*store.Item, error) {
+	if err := r.reach(ctx, opts.ResourceVersion, "resourceVersion"); err != nil {
+		return nil, err
+	}
+	item, err := r.store.Get(q.key())
+	if err != nil {
+		return nil, status(err, q.resource(), q.Name)
+	}
+	if sub := q.View.Subresource(q.Subresource); sub != nil && sub.Scale != nil {
+		return r.scaleItem(q, sub, item)
+	}
+	return item, nil
+}
+
+// reach waits until the store has published a revision at least as new as the one asked for.
+func (r *Registry) reach(ctx context.Context, resourceVersion, what string) error {
+	if resourceVersion == "" || resourceVersion == "0" {
+		return nil
+	}
+	rev, err := parseRevision(resourceVersion, what)
+	if err != nil || rev <= r.store.Revision() {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, catchUp)
+	defer cancel()
+	if err := r.store.WaitFor(ctx, rev); err != nil {
+		return tooLarge(rev, r.store.Revision())
+	}
+	return nil
+}
+
+func parseRevision(s, what string) (int64, error) {
+	rev, err := strconv.ParseUint(s, 10, 63)
+	if err != nil {
+		return 0, apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("ListOptions").GroupKind(), "",
+			field.ErrorList{field.Invalid(field.NewPath(what), s, err.Error())})
+	}
+	return int64(rev), nil
+}
+
+// ItemList is a page of a list: items in key order as of one revision.
+type ItemList struct {
+	Items     []*store.Item
+	Revision  int64
+	Continue  string
+	Remaining *int64
+}
+
+// List returns the objects that the options select, all from one revision.
+func (r *Registry) List(ctx context.Context, q *Request, opts metav1.ListOptions) (*ItemList, error) {
+	if err := validateListOptions(&opts, false); err != nil {
+		return nil, err
+	}
+	sel, err := newSelector(q, &opts)
+	if err != nil {
+		return nil, err
+	}
+	page, err := r.page(ctx, q, &opts)
+	if err != nil {
+		return nil, err
+	}
+	return page.collect(q, sel), nil
+}
+
+// page is where a list reads.
+type page struct {
+	snapshot *store.Snapshot
+	after    store.Key // the last item of the page before
+	served   int64     // items in the pages before
+	limit    int64     // 0: none
+}
+
+func validateListOptions(opts *metav1.ListOptions, watching bool) error {
+	if opts.ResourceVersionMatch == "" && opts.SendInitialEvents == nil {
+		return nil
+	}
+	errs := internalvalidation.ValidateListOptions(&internalversion.ListOptions{
+		Watch: watching, ResourceVersion: opts.ResourceVersion, ResourceVersionMatch: opts.ResourceVersionMatch,
+		Continue: opts.Continue, SendInitialEvents: opts.SendInitialEvents,
+	}, true)
+	if len(errs) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("ListOptions").GroupKind(), "", errs)
+}
+
+// page finds the state a list reads and the position it starts after.
+func (r *Registry) page(ctx context.Context, q *Request, opts *metav1.ListOptions) (*page, error) {
+	if opts.Continue != "" {
+		return r.resume(q, opts)
+	}
+	if err := r.reach(ctx, opts.ResourceVersion, "resourceVersion"); err != nil {
+		return nil, err
+	}
+	p := &page{limit: opts.Limit}
+	exact := opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact ||
+		opts.ResourceVersionMatch == "" && opts.Limit > 0
+	if opts.ResourceVersion == "" || opts.ResourceVersion == "0" || !exact {
+		p.snapshot = r.store.Snapshot()
+		return p, nil
+	}
+	rev, err := parseRevision(opts.ResourceVersion, "resourceVersion")
+	if err != nil {
+		return nil, err
+	}
+	p.snapshot, err = r.store.SnapshotAt(rev)
+	if errors.Is(err, store.ErrFuture) {
+		return nil, tooLarge(rev, r.store.Revision())
+	}
+	return p, status(err, q.resource(), "")
+}
+
+// resume opens the state that a continue token names.
+func (r *Registry) resume(q *Request, opts *metav1.ListOptions) (*page, error) {
+	token, err := decodeContinue(opts.Continue)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: %v", err))
+	}
+	if opts.ResourceVersion != "" && opts.ResourceVersion != "0" {
+		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
+	}
+	p := &page{after: token.after(q), served: token.Served, limit: opts.Limit}
+	if token.Revision < 0 {
+		p.snapshot = r.store.Snapshot()
+		return p, nil
+	}
+	p.snapshot, err = r.store.SnapshotAt(token.Revision)
+	if errors.Is(err, store.ErrCompacted) {
+		token.Revision = -1
+		expired := apierrors.NewResourceExpired(continueExpired)
+		expired.ErrStatus.ListMeta.Continue = token.encode()
+		return nil, expired
+	}
+	if errors.Is(err, store.ErrFuture) {
+		return nil, tooLarge(token.Revision, r.store.Revision())
+	}
+	return p, status(err, q.resource(), "")
+}
+
+// collect reads the page.
+func (p *page) collect(q *Request, sel *selector) *ItemList {
+	list := &ItemList{Revision: p.snapshot.Revision()}
+	gr := q.resource()
+	if sel.nothing {
+		return list
+	}
+	if sel.name != "" && (sel.namespace != "" || q.View.Scope == apis.Cluster) {
+		item, err := p.snapshot.Get(store.Key{Resource: gr, Namespace: sel.namespace, Name: sel.name})
+		if err == nil && sel.matches(item.Object) {
+			list.Items = []*store.Item{item}
+		}
+		return list
+	}
+	if !sel.narrow && p.limit <= 0 {
+		list.Items = make([]*store.Item, 0, p.snapshot.Len(gr, sel.namespace))
+	}
+	more := false
+	p.snapshot.Range(gr, sel.namespace, p.after, func(item *store.Item) bool {
+		if !sel.matches(item.Object) {
+			return true
+		}
+		if p.limit > 0 && int64(len(list.Items)) == p.limit {
+			more = true
+			return false
+		}
+		list.Items = append(list.Items, item)
+		return true
+	})
+	if more {
+		served := p.served + int64(len(list.Items))
+		last := list.Items[len(list.Items)-1].Key
+		list.Continue = continueAfter(last, q, list.Revision, served).encode()
+		if left := int64(p.snapshot.Len(gr, sel.namespace)) - served; !sel.narrow && left > 0 {
+			list.Remaining = &left
+		}
+	}
+	return list
+}

@@ -1,0 +1,167 @@
+package registry
+
+import (
+	"context"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"proa/internal/apis"
+	"proa/internal/apiserver/apply"
+	"proa/internal/apiserver/patch"
+	"proa/internal/apiserver/wire"
+	"proa/internal/store"
+)
+
+// scales is the kind of a scale subresource's body. It is never stored.
+var scales = &apis.Resource{
+	Group: "autoscaling", Version: "v1", Kind: "Scale", Plural: "scales",
+	New: apis.New[autoscalingv1.Scale],
+}
+
+// scaleOf computes the scale of an object.
+func scaleOf(sub *apis.Subresource, obj apis.Object) *autoscalingv1.Scale {
+	return &autoscalingv1.Scale{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: obj.GetName(), Namespace: obj.GetNamespace(), UID: obj.GetUID(),
+			ResourceVersion: obj.GetResourceVersion(), CreationTimestamp: obj.GetCreationTimestamp(),
+		},
+		Spec:   autoscalingv1.ScaleSpec{Replicas: sub.Scale.Replicas(obj)},
+		Status: autoscalingv1.ScaleStatus{Replicas: sub.Scale.StatusReplicas(obj), Selector: sub.Scale.Selector(obj)},
+	}
+}
+
+func (r *Registry) scaleItem(q *Request, sub *apis.Subresource, item *store.Item) (*store.Item, error) {
+	scale := scaleOf(sub, item.Object)
+	entries, err := scaleHandler(q, item.Object).ToSubresource()
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	scale.ManagedFields = entries
+	return store.NewItem(item.Key, scale), nil
+}
+
+// scaleHandler maps ownership of the object's replicas to that of the scale's.
+func scaleHandler(q *Request, obj apis.Object) *managedfields.ScaleHandler {
+	replicas := fieldpath.MakePathOrDie("spec", "replicas")
+	paths := managedfields.ResourcePathMappings{q.View.GroupVersionKind().GroupVersion().String(): replicas}
+	for _, s := range q.View.Also {
+		paths[schema.GroupVersion{Group: s.Group, Version: s.Version}.String()] = replicas
+	}
+	return managedfields.NewScaleHandler(obj.GetManagedFields(), wire.Of(q.View).GroupVersion(), paths)
+}
+
+// scaleWrite is one write through a scale subresource.
+type scaleWrite struct {
+	sub     *apis.Subresource
+	options *metav1.UpdateOptions
+	uid     string
+	// scale makes the new scale from the old one, managedFields included.
+	scale func(ctx context.Context, m *apply.Manager, old *autoscalingv1.Scale) (apis.Object, error)
+}
+
+func (r *Registry) updateScale(ctx context.Context, q *Request, sub *apis.Subresource, obj apis.Object, opts metav1.UpdateOptions) (*store.Item, bool, error) {
+	body, ok := obj.(*autoscalingv1.Scale)
+	if !ok {
+		return nil, false, apierrors.NewBadRequest("expected input object type to be Scale")
+	}
+	return r.writeScale(ctx, q, &scaleWrite{sub: sub, options: &opts, uid: string(body.UID),
+		scale: func(_ context.Context, m *apply.Manager, old *autoscalingv1.Scale) (apis.Object, error) {
+			scale := body.DeepCopy()
+			m.Updated(scale, old, q.manager(opts.FieldManager))
+			return scale, nil
+		}})
+}
+
+func (r *Registry) patchScale(ctx context.Context, q *Request, sub *apis.Subresource, pt types.PatchType, data []byte, opts metav1.PatchOptions) (*store.Item, bool, error) {
+	w := &scaleWrite{sub: sub, options: &metav1.UpdateOptions{DryRun: opts.DryRun, FieldManager: opts.FieldManager, FieldValidation: opts.FieldValidation}}
+	if pt == types.ApplyYAMLPatchType {
+		w.scale = func(ctx context.Context, m *apply.Manager, old *autoscalingv1.Scale) (apis.Object, error) {
+			config, err := readApply(ctx, data, opts.FieldValidation)
+			if err != nil {
+				return nil, err
+			}
+			return m.Apply(old, config, opts.FieldManager, opts.Force != nil && *opts.Force)
+		}
+		return r.writeScale(ctx, q, w)
+	}
+	p := &patch.Patch{Type: pt, Data: data, Form: wire.Hub(scales), FieldValidation: opts.FieldValidation}
+	w.scale = func(ctx context.Context, m *apply.Manager, old *autoscalingv1.Scale) (apis.Object, error) {
+		scale, err := p.Apply(ctx, old)
+		if err == nil {
+			m.Updated(scale, old, q.manager(opts.FieldManager))
+		}
+		return scale, err
+	}
+	return r.writeScale(ctx, q, w)
+}
+
+// writeScale changes the replicas of an object through its scale.
+func (r *Registry) writeScale(ctx context.Context, q *Request, w *scaleWrite) (*store.Item, bool, error) {
+	m, err := r.managers.For(apis.View{Resource: scales}, "scale")
+	if err != nil {
+		return nil, false, apierrors.NewInternalError(err)
+	}
+	e := &edit{options: w.options, dryRun: isDryRun(w.options.DryRun), sub: w.sub, uid: w.uid}
+	e.object = func(ctx context.Context, parent apis.Object) (apis.Object, error) {
+		handler := scaleHandler(q, parent)
+		old := scaleOf(w.sub, parent)
+		if old.ManagedFields, err = handler.ToSubresource(); err != nil {
+			return nil, apierrors.NewInternalError(err)
+		}
+		made, err := w.scale(ctx, m, old)
+		if err != nil {
+			return nil, err
+		}
+		scale, ok := made.(*autoscalingv1.Scale)
+		if !ok {
+			return nil, apierrors.NewBadRequest("expected input object type to be Scale")
+		}
+		e.body, e.oldBody = scale, old
+		attrs := r.attributes(q, admissionv1.Update, scale, old, w.options, e.dryRun)
+		if err := r.admission.Admit(ctx, attrs); err != nil {
+			return nil, err
+		}
+		return r.scaled(q, w, handler, scale, parent)
+	}
+	item, _, err := r.edit(ctx, q, e)
+	if err != nil {
+		return nil, false, err
+	}
+	item, err = r.scaleItem(q, w.sub, item)
+	return item, false, err
+}
+
+// scaled returns parent with what scale says.
+func (r *Registry) scaled(q *Request, w *scaleWrite, handler *managedfields.ScaleHandler, scale *autoscalingv1.Scale, parent apis.Object) (apis.Object, error) {
+	if errs := validateScale(q, scale); len(errs) > 0 {
+		return nil, invalid(scales.GroupVersionKind().GroupKind(), scale.Name, errs)
+	}
+	obj := parent.DeepCopyObject().(apis.Object)
+	w.sub.Scale.SetReplicas(obj, scale.Spec.Replicas)
+	if scale.ResourceVersion != "" {
+		obj.SetResourceVersion(scale.ResourceVersion)
+	}
+	entries, err := handler.ToParent(scale.ManagedFields)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	obj.SetManagedFields(entries)
+	return obj, nil
+}
+
+func validateScale(q *Request, scale *autoscalingv1.Scale) field.ErrorList {
+	errs := validation.ValidateObjectMeta(&scale.ObjectMeta, q.View.Scope == apis.Namespaced, validation.NameIsDNSSubdomain, field.NewPath("metadata"))
+	if scale.Spec.Replicas < 0 {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "replicas"), scale.Spec.Replicas, "must be greater than or equal to 0"))
+	}
+	return errs
+}

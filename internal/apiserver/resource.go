@@ -1,0 +1,206 @@
+package apiserver
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/gorilla/websocket"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa/internal/apis"
+	"proa/internal/apiserver/codec"
+	"proa/internal/apiserver/negotiate"
+	"proa/internal/apiserver/registry"
+	"proa/internal/apiserver/request"
+	"proa/internal/apiserver/wire"
+)
+
+// call is one request for a resource, resolved against the catalogue.
+type call struct {
+	s     *Server
+	w     http.ResponseWriter
+	r     *http.Request
+	info  *request.Info
+	view  apis.View
+	sub   *apis.Subresource // nil: the resource itself
+	query url.Values
+	req   *registry.Request
+
+	format negotiate.Format
+}
+
+var (
+	errNoPath   = errors.New("no such path")
+	errNoMethod = &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,
+		Message: "the server does not allow this method on the requested resource", Details: &metav1.StatusDetails{},
+	}}
+)
+
+// serveResource answers a request for a resource or subresource.
+func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *request.Info) error {
+	c, err := s.resolve(w, r, info)
+	if err != nil {
+		return err
+	}
+	if opts, err := c.connectOptions(); opts != nil || err != nil {
+		if err != nil {
+			return err
+		}
+		return c.connect(opts)
+	}
+	c.format, err = negotiate.Response(r, negotiate.Object(c.custom()))
+	if err != nil {
+		return err
+	}
+	return c.dispatch()
+}
+
+// resolve finds the resource and checks that the path has a form it serves.
+func (s *Server) resolve(w http.ResponseWriter, r *http.Request, info *request.Info) (*call, error) {
+	view, ok := s.catalogue.Lookup(info.GVR())
+	if !ok || (info.Group == "") != (info.Prefix == "api") {
+		return nil, errNoPath
+	}
+	c := &call{s: s, w: w, r: r, info: info, view: view}
+	named := len(info.Parts) > 1
+	if info.Namespaced && view.Scope == apis.Cluster || named && !info.Namespaced && view.Scope == apis.Namespaced {
+		return nil, errNoPath
+	}
+	if info.Subresource != "" {
+		if c.sub = view.Subresource(info.Subresource); c.sub == nil {
+			return nil, errNoPath
+		}
+	}
+	if len(info.Parts) > 3 && info.Subresource != "proxy" {
+		return nil, errNoPath
+	}
+	if r.URL.RawQuery != "" {
+		c.query = r.URL.Query()
+	}
+	c.req = &registry.Request{
+		User: userFrom(r.Context()), View: view, Namespace: info.Namespace, Subresource: info.Subresource, UserAgent: r.UserAgent(),
+	}
+	if named {
+		c.req.Name = info.Parts[1]
+	}
+	if view.Scope == apis.Cluster {
+		c.req.Namespace = ""
+	}
+	return c, c.checkVerb(named)
+}
+
+// checkVerb answers 405 for a verb that the resource, its subresource or the
+// path's form does not have.
+func (c *call) checkVerb(named bool) error {
+	verbs := c.view.Verbs
+	if c.sub != nil {
+		verbs = c.sub.Verbs
+	}
+	verb := c.info.Verb
+	switch {
+	case c.r.Method == http.MethodHead, verb == "":
+		return errNoMethod
+	case verbs != nil && !slices.Contains(verbs, verb):
+		return errNoMethod
+	case c.sub != nil:
+		return nil
+	}
+	switch verb {
+	case "create":
+		if named {
+			return errNoMethod
+		}
+	case "get", "update", "patch", "delete":
+		if !named {
+			return errNoMethod
+		}
+	}
+	if verb != "list" && verb != "watch" && c.view.Scope == apis.Namespaced && !c.info.Namespaced {
+		return errNoMethod
+	}
+	return nil
+}
+
+func (c *call) dispatch() error {
+	switch c.info.Verb {
+	case "get":
+		return c.get()
+	case "list":
+		return c.list()
+	case "watch":
+		return c.watch()
+	case "create":
+		return c.create()
+	case "update":
+		return c.update()
+	case "patch":
+		return c.patch()
+	case "delete":
+		return c.delete()
+	case "deletecollection":
+		return c.deleteCollection()
+	}
+	return errNoMethod
+}
+
+func (c *call) custom() bool {
+	_, ok := c.view.New().(runtime.Unstructured)
+	return ok
+}
+
+// body is the form of request and response bodies.
+func (c *call) body() wire.Form { return wire.Body(c.view, c.sub) }
+
+// form is how the response's object is written. What is asked for as metadata
+// alone is a variant of its own.
+func (c *call) form() *codec.Form {
+	body := c.body()
+	var convert func(apis.Object) (apis.Object, error)
+	if c.view.Served != nil && (c.sub == nil || c.sub.New == nil) {
+		convert = body.FromHub
+	}
+	f := codec.NewForm(body.GroupVersionKind, c.format, convert)
+	if c.partial() {
+		return f.Variant("metadata "+c.format.AsVersion, c.metaKind("PartialObjectMetadata"), func(obj apis.Object) (apis.Object, error) {
+			return codec.Partial(obj), nil
+		})
+	}
+	return f
+}
+
+func (c *call) partial() bool {
+	return c.format.As == "PartialObjectMetadata" || c.format.As == "PartialObjectMetadataList"
+}
+
+func (c *call) metaKind(kind string) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: metav1.GroupName, Version: c.format.AsVersion, Kind: kind}
+}
+
+func (c *call) connectOptions() (runtime.Object, error) {
+	if c.sub == nil {
+		return nil, nil
+	}
+	return connectOptions(c.info, c.query)
+}
+
+// connect hands a stream or proxied request on once admission let it pass.
+func (c *call) connect(opts runtime.Object) error {
+	if len(c.query["dryRun"]) > 0 {
+		return apierrors.NewBadRequest("dryRun is not supported")
+	}
+	if websocket.IsWebSocketUpgrade(c.r) {
+		if err := c.s.mayUpgrade(c.r, c.info); err != nil {
+			return err
+		}
+	}
+	if err := c.s.admitConnect(c, opts); err != nil {
+		return err
+	}
+	return c.s.connect.Serve(c.w, c.r, c.info, opts, func(err error) { c.s.fail(c.w, c.r, err) })
+}

@@ -1,0 +1,212 @@
+// Package apiserver is the API over HTTP: it reads a request, finds out who
+// asks and whether they may, calls the registry, and writes the answer in the
+// form that the client wants. What an object may be and how it is stored is the
+// registry's matter; what a stream carries is the kubelet's.
+//
+// A request passes, in order: recovery, metrics, request info, audit id,
+// authentication (401), impersonation, in-flight limits (429), authorization
+// (403), time limit, warnings, and then the resource handler or one of the fixed paths.
+package apiserver
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/utils/clock"
+
+	"proa/internal/admission"
+	"proa/internal/apis"
+	"proa/internal/apiserver/connect"
+	"proa/internal/apiserver/discovery"
+	"proa/internal/apiserver/openapi"
+	"proa/internal/apiserver/registry"
+	"proa/internal/store"
+)
+
+// Config says what a Server serves. Registry and Store are required.
+type Config struct {
+	Registry *registry.Registry
+	Store    *store.Store // read by the connect subresources
+
+	// Admission sees connect requests. Nil: all pass.
+	Admission *admission.Chain
+
+	// Authenticator and Authorizer guard every path. Both are required: a server
+	// without them has to say so with Insecure.
+	Authenticator authenticator.Request
+	Authorizer    authorizer.Authorizer
+	// Insecure serves everyone as system:masters where Authenticator is nil, and
+	// allows everything where Authorizer is nil.
+	Insecure bool
+
+	// TLS holds the server's certificate and the client authorities. Nil: plain
+	// HTTP/1.1 (behind Handler or for tests).
+	TLS *tls.Config
+
+	// Kubelet says how node agents are reached; its Store is filled in.
+	Kubelet connect.Config
+
+	Version version.Info
+	// Address is the host:port that /api tells clients.
+	Address string
+
+	// JWKS and OpenIDConfiguration are the documents of service account token
+	// discovery. Nil: not served.
+	JWKS, OpenIDConfiguration []byte
+
+	// Checks are what /healthz, /livez and /readyz report besides ping.
+	Checks []Check
+
+	// CustomSchema returns the declared schema of a custom resource's version.
+	CustomSchema func(r *apis.Resource, version string) map[string]any
+
+	// Metrics gathers what /metrics shows; nil: a registry of its own, with the
+	// process and the Go runtime.
+	Metrics *prometheus.Registry
+
+	RequestTimeout  time.Duration // of requests that are not long-running; default 60 s
+	MinWatch        time.Duration // shortest time limit of a watch that names none; default 30 min
+	MaxBody         int64         // bytes; default 3 MiB
+	MaxReads        int           // requests in flight that only read; default 400
+	MaxWrites       int           // and that write; default 200
+	MaxStreams      int           // per HTTP/2 connection; default 100
+	ShutdownTimeout time.Duration // for what is in flight; default 10 s
+	Clock           clock.Clock
+	Log             *slog.Logger
+}
+
+// Server is one API server.
+type Server struct {
+	config    Config
+	catalogue *apis.Catalogue
+	discovery *discovery.Handler
+	openapi   *openapi.Handler
+	connect   *connect.Connector
+	health    *health
+	metrics   *metrics
+	handler   http.Handler
+
+	draining context.Context // ends when the server stops, and watches with it
+	drain    context.CancelFunc
+}
+
+const defaultMaxBody = 3 << 20
+
+// New returns a Server that is ready to serve.
+func New(c Config) (*Server, error) {
+	if c.Registry == nil || c.Store == nil {
+		return nil, errors.New("apiserver: a registry and a store are required")
+	}
+	if !c.Insecure && (c.Authenticator == nil || c.Authorizer == nil) {
+		return nil, errors.New("apiserver: an authenticator and an authorizer are required")
+	}
+	c.setDefaults()
+	c.Kubelet.Store = c.Store
+	catalogue := c.Registry.Catalogue()
+	s := &Server{
+		config: c, catalogue: catalogue,
+		discovery: discovery.New(catalogue, c.Address),
+		openapi:   openapi.New(openapi.Config{Catalogue: catalogue, Version: c.Version.GitVersion, Custom: c.CustomSchema}),
+		connect:   connect.New(c.Kubelet),
+	}
+	s.draining, s.drain = context.WithCancel(context.Background())
+	s.health = newHealth(c.Checks, s.draining)
+	var err error
+	if s.metrics, err = newMetrics(c.Metrics); err != nil {
+		return nil, fmt.Errorf("apiserver: %w", err)
+	}
+	s.handler = s.chain(http.HandlerFunc(s.serve))
+	return s, nil
+}
+
+func (c *Config) setDefaults() {
+	if c.RequestTimeout == 0 {
+		c.RequestTimeout = time.Minute
+	}
+	if c.MinWatch == 0 {
+		c.MinWatch = 30 * time.Minute
+	}
+	if c.MaxBody == 0 {
+		c.MaxBody = defaultMaxBody
+	}
+	if c.MaxReads == 0 {
+		c.MaxReads = 400
+	}
+	if c.MaxWrites == 0 {
+		c.MaxWrites = 200
+	}
+	if c.MaxStreams == 0 {
+		c.MaxStreams = 100
+	}
+	if c.ShutdownTimeout == 0 {
+		c.ShutdownTimeout = 10 * time.Second
+	}
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+}
+
+// Handler serves every path, for use with another listener or in a test.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// Run serves the listener until ctx ends, then ends the watches, waits for what is
+// in flight and returns. With a TLS config it speaks HTTP/2 and HTTP/1.1.
+func (s *Server) Run(ctx context.Context, l net.Listener) error {
+	server := &http.Server{
+		Handler: s.handler, ReadHeaderTimeout: 32 * time.Second, IdleTimeout: 90 * time.Second, MaxHeaderBytes: 1 << 20,
+		ErrorLog: slog.NewLogLogger(s.config.Log.Handler(), slog.LevelDebug),
+	}
+	serve := func() error { return server.Serve(l) }
+	if s.config.TLS != nil {
+		s.secure(server)
+		serve = func() error { return server.ServeTLS(l, "", "") }
+	}
+	done := make(chan error, 1)
+	go func() { done <- serve() }()
+	select {
+	case err := <-done:
+		s.drain()
+		return fmt.Errorf("serve the API: %w", err)
+	case <-ctx.Done():
+	}
+	s.drain()
+	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.ShutdownTimeout)
+	defer cancel()
+	if err := server.Shutdown(limit); err != nil {
+		server.Close() // what does not end in time is cut
+	}
+	<-done
+	s.connect.Close()
+	return nil
+}
+
+// secure sets up TLS and HTTP/2. The limits keep one connection from holding more
+// than its share.
+func (s *Server) secure(server *http.Server) {
+	t := s.config.TLS.Clone()
+	if t.MinVersion == 0 {
+		t.MinVersion = tls.VersionTLS12
+	}
+	if t.ClientAuth == tls.NoClientCert {
+		t.ClientAuth = tls.RequestClientCert // the authenticator verifies it
+	}
+	const resourceBody99th = 256 << 10
+	server.TLSConfig = t
+	server.HTTP2 = &http.HTTP2Config{
+		MaxConcurrentStreams: s.config.MaxStreams, MaxReadFrameSize: resourceBody99th,
+		MaxReceiveBufferPerStream: resourceBody99th, MaxReceiveBufferPerConnection: resourceBody99th * s.config.MaxStreams,
+	}
+}

@@ -1,0 +1,195 @@
+package apiserver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"proa/internal/apiserver/codec"
+	"proa/internal/apiserver/negotiate"
+	"proa/internal/apiserver/registry"
+	"proa/internal/apiserver/table"
+)
+
+// watch streams changes until its time is up, the client leaves or the server stops.
+func (c *call) watch() error {
+	if c.format.Media == negotiate.YAML {
+		return negotiate.NotAcceptable([]negotiate.Media{negotiate.JSON + ";stream=watch", negotiate.Protobuf + ";stream=watch"})
+	}
+	opts, err := c.listOptions()
+	if err != nil {
+		return err
+	}
+	if opts.TimeoutSeconds == nil || *opts.TimeoutSeconds <= 0 {
+		// Spread over twice the time, so that watches do not all return at once.
+		seconds := int64(c.s.config.MinWatch.Seconds() * (1 + rand.Float64()))
+		opts.TimeoutSeconds = &seconds
+	}
+	stream := &stream{call: c, form: c.form()}
+	if c.format.As == "Table" {
+		if stream.table, err = c.printer(); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithCancel(c.r.Context())
+	defer cancel()
+	stop := context.AfterFunc(c.s.draining, cancel)
+	defer stop()
+	w, err := c.s.config.Registry.Watch(ctx, c.req, opts)
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	if websocket.IsWebSocketUpgrade(c.r) {
+		return stream.serveWebSocket(ctx, cancel, w)
+	}
+	return stream.serveHTTP(ctx, w)
+}
+
+// stream writes the events of one watch.
+type stream struct {
+	*call
+	form  *codec.Form
+	table *table.Printer // nil: events carry objects
+	rows  bool           // a row was written, so the columns were too
+}
+
+// frames holds a batch of events between encoding and the network. An idle watch
+// holds none.
+var frames = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// flushAbove bounds how much of a batch is encoded before it is sent.
+const flushAbove = 64 << 10
+
+func (s *stream) serveHTTP(ctx context.Context, w *registry.Watch) error {
+	s.w.Header().Set("Content-Type", s.form.StreamType())
+	s.w.WriteHeader(http.StatusOK)
+	control := http.NewResponseController(s.w)
+	if control.Flush() != nil {
+		return nil
+	}
+	for {
+		events, err := w.Next(ctx)
+		if err != nil {
+			s.end(s.w, err)
+			return nil
+		}
+		if s.send(events) != nil || control.Flush() != nil {
+			return nil // the client is gone
+		}
+	}
+}
+
+// send encodes a batch and writes it in few large pieces.
+func (s *stream) send(events []registry.Event) error {
+	b := frames.Get().(*bytes.Buffer)
+	defer func() {
+		b.Reset()
+		if b.Cap() <= 4*flushAbove {
+			frames.Put(b)
+		}
+	}()
+	for i := range events {
+		if err := s.encode(b, &events[i]); err != nil {
+			b.Reset()
+			return s.form.WriteError(s.w, statusOf(err))
+		}
+		if b.Len() < flushAbove && i < len(events)-1 {
+			continue
+		}
+		if _, err := s.w.Write(b.Bytes()); err != nil {
+			return err
+		}
+		b.Reset()
+	}
+	return nil
+}
+
+func (s *stream) encode(w io.Writer, e *registry.Event) error {
+	if s.table == nil {
+		return s.form.WriteEvent(w, e.Type, e.Item)
+	}
+	if e.Type == watch.Bookmark {
+		row, err := s.table.Bookmark(e.Item.Object.GetResourceVersion())
+		if err != nil {
+			return err
+		}
+		return s.form.WriteOther(w, e.Type, s.table.Kind(), row)
+	}
+	row, err := s.table.Event(e.Item, !s.rows)
+	if err != nil {
+		return err
+	}
+	s.rows = true
+	return s.form.WriteOther(w, e.Type, s.table.Kind(), row)
+}
+
+// end tells the client why the watch ends, unless it ends as it should.
+func (s *stream) end(w io.Writer, err error) {
+	if errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return
+	}
+	s.form.WriteError(w, statusOf(err)) // a client that is gone needs no reason
+}
+
+// serveWebSocket sends each event as a message of its own.
+func (s *stream) serveWebSocket(ctx context.Context, cancel context.CancelFunc, w *registry.Watch) error {
+	upgrader := websocket.Upgrader{WriteBufferPool: &sync.Pool{}}
+	conn, err := upgrader.Upgrade(s.w, s.r, nil)
+	if err != nil {
+		return nil // the upgrader has answered
+	}
+	defer conn.Close()
+	var reader sync.WaitGroup
+	reader.Go(func() { // what a client sends means nothing, but its close does
+		defer cancel()
+		for {
+			if _, _, err := conn.NextReader(); err != nil {
+				return
+			}
+		}
+	})
+	defer reader.Wait()
+	defer conn.Close()
+	kind := websocket.TextMessage
+	if s.form.Media == negotiate.Protobuf {
+		kind = websocket.BinaryMessage
+	}
+	for {
+		events, err := w.Next(ctx)
+		if err != nil {
+			var b bytes.Buffer
+			if s.end(&b, err); b.Len() > 0 {
+				conn.WriteMessage(kind, message(kind, b.Bytes())) // a client that is gone needs no reason
+			}
+			deadline := time.Now().Add(time.Second)
+			conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), deadline)
+			return nil
+		}
+		for i := range events {
+			var b bytes.Buffer
+			if err := s.encode(&b, &events[i]); err != nil {
+				return nil
+			}
+			if err := conn.WriteMessage(kind, message(kind, b.Bytes())); err != nil {
+				return nil
+			}
+		}
+	}
+}
+
+// message is a frame without the length that a stream needs and a message has.
+func message(kind int, frame []byte) []byte {
+	if kind == websocket.BinaryMessage {
+		return frame[4:]
+	}
+	return frame
+}

@@ -1,0 +1,243 @@
+package apiserver
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/warning"
+
+	"proa/internal/apis"
+	"proa/internal/apiserver/codec"
+	"proa/internal/apiserver/negotiate"
+	"proa/internal/store"
+)
+
+// readBody reads a request body up to the limit; more is a 413 Status.
+func (c *call) readBody() ([]byte, error) {
+	limit := c.s.config.MaxBody
+	if c.r.ContentLength > limit {
+		return nil, tooLarge(limit)
+	}
+	var data []byte
+	var err error
+	if n := c.r.ContentLength; n > 0 {
+		data = make([]byte, n)
+		_, err = io.ReadFull(c.r.Body, data)
+	} else if n < 0 {
+		data, err = io.ReadAll(io.LimitReader(c.r.Body, limit+1))
+	}
+	if err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("read the request body: %v", err))
+	}
+	if int64(len(data)) > limit {
+		return nil, tooLarge(limit)
+	}
+	return data, nil
+}
+
+func tooLarge(limit int64) error {
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", limit))
+}
+
+// readObject decodes the request body into a hub object, or into the
+// subresource's own kind.
+func (c *call) readObject(fieldValidation string) (apis.Object, error) {
+	media := []negotiate.Media{negotiate.JSON, negotiate.YAML, negotiate.Protobuf}
+	if c.custom() {
+		media = media[:2]
+	}
+	m, err := negotiate.Body(c.r.Header.Get("Content-Type"), media...)
+	if err != nil {
+		return nil, err
+	}
+	data, err := c.readBody()
+	if err != nil {
+		return nil, err
+	}
+	body := c.body()
+	obj, complaints, err := codec.Decode(data, m, body.GroupVersionKind, body.New(), fieldValidation)
+	if err != nil {
+		return nil, err
+	}
+	for _, text := range complaints {
+		warning.AddWarning(c.r.Context(), "", text)
+	}
+	if c.sub != nil && c.sub.New != nil {
+		return obj, nil
+	}
+	hub, err := body.ToHub(obj)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return hub, nil
+}
+
+func (c *call) create() error {
+	var opts metav1.CreateOptions
+	if err := decode(c.query, &opts, func(q *url.Values, o *metav1.CreateOptions) error {
+		return metav1.Convert_url_Values_To_v1_CreateOptions(q, o, nil)
+	}); err != nil {
+		return err
+	}
+	obj, err := c.readObject(opts.FieldValidation)
+	if err != nil {
+		return err
+	}
+	item, err := c.s.config.Registry.Create(c.r.Context(), c.req, obj, opts)
+	if err != nil {
+		return err
+	}
+	if item == nil {
+		return c.writeStatus(&metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusCreated})
+	}
+	return c.writeItem(http.StatusCreated, item)
+}
+
+func (c *call) writeStatus(status *metav1.Status) error {
+	f := c.format
+	f.As = ""
+	return c.s.writeObject(c.w, c.r, f, int(status.Code), codec.StatusKind, status)
+}
+
+func (c *call) update() error {
+	var opts metav1.UpdateOptions
+	if err := decode(c.query, &opts, func(q *url.Values, o *metav1.UpdateOptions) error {
+		return metav1.Convert_url_Values_To_v1_UpdateOptions(q, o, nil)
+	}); err != nil {
+		return err
+	}
+	obj, err := c.readObject(opts.FieldValidation)
+	if err != nil {
+		return err
+	}
+	item, created, err := c.s.config.Registry.Update(c.r.Context(), c.req, obj, opts)
+	if err != nil {
+		return err
+	}
+	return c.writeItem(codeOf(created), item)
+}
+
+func codeOf(created bool) int {
+	if created {
+		return http.StatusCreated
+	}
+	return http.StatusOK
+}
+
+func (c *call) patch() error {
+	kind, err := c.patchType()
+	if err != nil {
+		return err
+	}
+	data, err := c.readBody()
+	if err != nil {
+		return err
+	}
+	var opts metav1.PatchOptions
+	if err := decode(c.query, &opts, func(q *url.Values, o *metav1.PatchOptions) error {
+		return metav1.Convert_url_Values_To_v1_PatchOptions(q, o, nil)
+	}); err != nil {
+		return err
+	}
+	item, created, err := c.s.config.Registry.Patch(c.r.Context(), c.req, kind, data, opts)
+	if err != nil {
+		return err
+	}
+	return c.writeItem(codeOf(created), item)
+}
+
+func (c *call) patchType() (types.PatchType, error) {
+	accepted := []types.PatchType{types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType, types.ApplyYAMLPatchType}
+	if c.custom() {
+		accepted = []types.PatchType{types.JSONPatchType, types.MergePatchType, types.ApplyYAMLPatchType}
+	}
+	got, _, _ := strings.Cut(c.r.Header.Get("Content-Type"), ";")
+	for _, t := range accepted {
+		if got == string(t) {
+			return t, nil
+		}
+	}
+	return "", negotiate.UnsupportedMedia(accepted)
+}
+
+// deleteOptions come from the body or, without one, from the query.
+func (c *call) deleteOptions() (metav1.DeleteOptions, error) {
+	var opts metav1.DeleteOptions
+	data, err := c.readBody()
+	if err != nil {
+		return opts, err
+	}
+	if len(data) == 0 {
+		return opts, decode(c.query, &opts, func(q *url.Values, o *metav1.DeleteOptions) error {
+			return metav1.Convert_url_Values_To_v1_DeleteOptions(q, o, nil)
+		})
+	}
+	kind := schema.GroupVersionKind{Group: c.info.Group, Version: c.info.Version, Kind: "DeleteOptions"}
+	if c.custom() {
+		kind.Group, kind.Version = "", "v1"
+	}
+	err = codec.DecodeOptions(data, c.r.Header.Get("Content-Type"), kind, &opts)
+	return opts, err
+}
+
+func (c *call) delete() error {
+	opts, err := c.deleteOptions()
+	if err != nil {
+		return err
+	}
+	item, removed, err := c.s.config.Registry.Delete(c.r.Context(), c.req, opts)
+	if err != nil {
+		return err
+	}
+	code := http.StatusOK
+	if !removed && opts.OrphanDependents != nil && !*opts.OrphanDependents { //nolint:staticcheck // what old clients ask for
+		code = http.StatusAccepted
+	}
+	if item == nil || removed && !returnsDeleted[c.view.GroupResource()] {
+		return c.writeStatus(deletedStatus(c.view, item, c.req.Name, code))
+	}
+	return c.writeItem(code, item)
+}
+
+// returnsDeleted are the kinds whose delete answers with the object that is gone;
+// the others answer with a Status.
+var returnsDeleted = map[schema.GroupResource]bool{
+	{Resource: "persistentvolumeclaims"}: true, {Resource: "persistentvolumes"}: true, {Resource: "pods"}: true,
+	{Resource: "podtemplates"}: true, {Resource: "resourcequotas"}: true, {Resource: "serviceaccounts"}: true, {Resource: "services"}: true,
+	{Group: "storage.k8s.io", Resource: "csidrivers"}: true, {Group: "storage.k8s.io", Resource: "csinodes"}: true,
+	{Group: "storage.k8s.io", Resource: "storageclasses"}: true, {Group: "storage.k8s.io", Resource: "volumeattachments"}: true,
+	{Group: "storage.k8s.io", Resource: "volumeattributesclasses"}: true,
+	{Group: "resource.k8s.io", Resource: "deviceclasses"}:          true, {Group: "resource.k8s.io", Resource: "resourceclaims"}: true,
+	{Group: "resource.k8s.io", Resource: "resourceclaimtemplates"}: true, {Group: "resource.k8s.io", Resource: "resourceslices"}: true,
+}
+
+func deletedStatus(view apis.View, item *store.Item, name string, code int) *metav1.Status {
+	details := &metav1.StatusDetails{Name: name, Group: view.Group, Kind: view.Plural}
+	if item != nil {
+		details.UID = item.Object.GetUID()
+	}
+	return &metav1.Status{Status: metav1.StatusSuccess, Details: details, Code: int32(code)}
+}
+
+func (c *call) deleteCollection() error {
+	list, err := c.listOptions()
+	if err != nil {
+		return err
+	}
+	opts, err := c.deleteOptions()
+	if err != nil {
+		return err
+	}
+	items, err := c.s.config.Registry.DeleteCollection(c.r.Context(), c.req, opts, list)
+	if err != nil {
+		return err
+	}
+	return c.writeList(metav1.ListMeta{}, items)
+}

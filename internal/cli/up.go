@@ -1,0 +1,270 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"proa/internal/cluster"
+)
+
+// clusterFlags are the flags of every command that starts a part of a cluster.
+type clusterFlags struct {
+	dataDir  string
+	settings cluster.Settings
+}
+
+func (f *clusterFlags) register(cmd *cobra.Command) {
+	dataDirFlag(cmd, &f.dataDir)
+	flags := cmd.Flags()
+	flags.IntVar(&f.settings.Port, "port", 0, "port of the API server (default 6443)")
+	flags.IntVar(&f.settings.KubeletPort, "kubelet-port", 0, "port of the node agent (default 10250)")
+	flags.StringVar(&f.settings.NodeName, "node-name", "", "name of this node (default: the host name)")
+	flags.StringVar(&f.settings.NodeIP, "node-ip", "", "address of this node (default: that of the default route)")
+	flags.StringVar(&f.settings.PodCIDR, "pod-cidr", "", "addresses of pods (default: the first free of 10.244.0.0/16 ...)")
+	flags.StringVar(&f.settings.ServiceCIDR, "service-cidr", "", "addresses of Services (default: the first free of 10.96.0.0/16 ...)")
+	flags.StringVar(&f.settings.ClusterDomain, "cluster-domain", "", "DNS domain of the cluster (default cluster.local)")
+}
+
+func dataDirFlag(cmd *cobra.Command, dir *string) {
+	cmd.Flags().StringVar(dir, "data-dir", cluster.DefaultDataDir, "where the cluster keeps everything")
+}
+
+func newUp() *cobra.Command {
+	var flags clusterFlags
+	var detach bool
+	var progressFD int
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Start a cluster on this machine: control plane and node",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			layout, err := cluster.NewLayout(flags.dataDir)
+			if err != nil {
+				return err
+			}
+			if running, err := alreadyUp(cmd, layout); running || err != nil {
+				return err
+			}
+			if detach {
+				return detached(cmd, layout)
+			}
+			options := cluster.Options{Layout: layout, Settings: flags.settings, Server: true, Node: true, Merge: true}
+			return run(cmd, options, progressFD)
+		},
+	}
+	flags.register(cmd)
+	cmd.Flags().BoolVar(&detach, "detach", false, "run in the background; return when the node is Ready")
+	cmd.Flags().IntVar(&progressFD, "progress-fd", 0, "write progress as JSON lines to this descriptor")
+	cmd.Flags().MarkHidden("progress-fd")
+	return cmd
+}
+
+func newServer() *cobra.Command {
+	var flags clusterFlags
+	var noNode bool
+	cmd := &cobra.Command{
+		Use:   "server",
+		Short: "Run a control plane in the foreground, with a node unless --no-node",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			layout, err := cluster.NewLayout(flags.dataDir)
+			if err != nil {
+				return err
+			}
+			return run(cmd, cluster.Options{Layout: layout, Settings: flags.settings, Server: true, Node: !noNode}, 0)
+		},
+	}
+	flags.register(cmd)
+	cmd.Flags().BoolVar(&noNode, "no-node", false, "control plane alone")
+	return cmd
+}
+
+// alreadyUp makes a second `proa up` print what the first one did.
+func alreadyUp(cmd *cobra.Command, layout cluster.Layout) (bool, error) {
+	pid, err := cluster.Running(layout)
+	if err != nil || pid == 0 {
+		return false, err
+	}
+	summary, err := cluster.Describe(cmd.Context(), layout)
+	if err != nil {
+		return true, fmt.Errorf("process %d runs this cluster but does not answer: %w; see %s, or stop it with: proa down", pid, err, layout.LogFile())
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "Already running (process %d).\n", pid)
+	printSummary(cmd.OutOrStdout(), layout, *summary)
+	return true, nil
+}
+
+// run starts the parts and keeps them until a signal. The log goes to a file,
+// what a person reads to standard output.
+func run(cmd *cobra.Command, options cluster.Options, progressFD int) error {
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	out := cmd.OutOrStdout()
+	options.Tell = newPrinter(out, options.Layout).tell
+	if progressFD > 0 {
+		pipe := os.NewFile(uintptr(progressFD), "progress")
+		write := cluster.WriteProgress(pipe)
+		options.Tell = func(p cluster.Progress) {
+			write(p)
+			if p.Ready != nil {
+				pipe.Close()
+			}
+		}
+	}
+	if err := options.Layout.Make(); err != nil {
+		return err
+	}
+	logFile, err := os.OpenFile(options.Layout.LogFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+	if err != nil {
+		return err
+	}
+	defer logFile.Close()
+	slog.SetDefault(slog.New(slog.NewTextHandler(logFile, nil)))
+	err = cluster.Run(ctx, options)
+	if err != nil {
+		slog.Error("ended", "err", err)
+		options.Tell(cluster.Progress{Failed: err.Error()})
+		return err
+	}
+	if progressFD == 0 {
+		fmt.Fprintln(out, "Stopped. Pods keep running; end them with: proa down")
+	}
+	return nil
+}
+
+// detached starts the same command again in a session of its own and passes its
+// progress on until the node is Ready.
+func detached(cmd *cobra.Command, layout cluster.Layout) error {
+	if err := layout.Make(); err != nil {
+		return err
+	}
+	logFile, err := os.OpenFile(layout.LogFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+	if err != nil {
+		return err
+	}
+	defer logFile.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	const firstExtraFD = 3
+	child := exec.Command("/proc/self/exe", withoutDetach(os.Args[1:], firstExtraFD)...)
+	child.Args[0] = os.Args[0]
+	child.Stdout, child.Stderr, child.ExtraFiles = logFile, logFile, []*os.File{w}
+	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := child.Start(); err != nil {
+		w.Close()
+		return err
+	}
+	w.Close()
+	printer := newPrinter(cmd.OutOrStdout(), layout)
+	var failed string
+	ready := false
+	err = cluster.ReadProgress(r, func(p cluster.Progress) {
+		printer.tell(p)
+		ready = ready || p.Ready != nil
+		if p.Failed != "" {
+			failed = p.Failed
+		}
+	})
+	switch {
+	case failed != "":
+		child.Wait()
+		return errors.New(failed)
+	case err != nil:
+		return err
+	case !ready:
+		return fmt.Errorf("the background process ended (%v); see %s", child.Wait(), layout.LogFile())
+	}
+	return child.Process.Release()
+}
+
+func withoutDetach(args []string, progressFD int) []string {
+	kept := make([]string, 0, len(args)+1)
+	for _, arg := range args {
+		if arg != "--detach" && arg != "--detach=true" {
+			kept = append(kept, arg)
+		}
+	}
+	return append(kept, fmt.Sprintf("--progress-fd=%d", progressFD))
+}
+
+// printer shows progress: on a terminal a line per step that is completed in
+// place, elsewhere plain lines.
+type printer struct {
+	out      io.Writer
+	layout   cluster.Layout
+	terminal bool
+}
+
+func newPrinter(out io.Writer, layout cluster.Layout) *printer {
+	return &printer{out: out, layout: layout, terminal: isTerminal(out)}
+}
+
+func isTerminal(out io.Writer) bool {
+	file, ok := out.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+func (p *printer) tell(progress cluster.Progress) {
+	const clearLine = "\r\x1b[K"
+	switch {
+	case progress.Ready != nil:
+		if p.terminal {
+			fmt.Fprint(p.out, clearLine)
+		}
+		printSummary(p.out, p.layout, *progress.Ready)
+	case progress.Failed != "":
+		if p.terminal {
+			fmt.Fprint(p.out, clearLine)
+		}
+	case progress.Took > 0 && p.terminal:
+		fmt.Fprintf(p.out, "%s  %-28s %s\n", clearLine, progress.Step, seconds(progress.Took))
+	case progress.Took > 0:
+		fmt.Fprintf(p.out, "%s: %s\n", progress.Step, seconds(progress.Took))
+	case p.terminal:
+		fmt.Fprintf(p.out, "%s  %s ...", clearLine, progress.Step)
+	}
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.2fs", d.Seconds()) }
+
+func printSummary(out io.Writer, layout cluster.Layout, s cluster.Summary) {
+	if s.Took > 0 {
+		fmt.Fprintf(out, "Ready in %s: ", seconds(s.Took))
+	}
+	if s.Node != "" {
+		fmt.Fprintf(out, "node %s, ", s.Node)
+	}
+	fmt.Fprintf(out, "API server %s\n", s.Server)
+	if s.Notice != "" {
+		fmt.Fprintf(out, "Note: %s\n", s.Notice)
+	}
+	kubectl := "kubectl"
+	switch {
+	case s.Merged == "" || s.Context == "":
+		kubectl += " --kubeconfig " + s.Kubeconfig
+	case !s.Current:
+		kubectl += " --context " + s.Context
+	}
+	fmt.Fprintf(out, "\nTry:\n  %[1]s get pods -A\n  %[1]s apply -f examples/guestbook/\n", kubectl)
+	down := "proa status"
+	if layout.Data != cluster.DefaultDataDir {
+		down += " --data-dir " + layout.Data
+	}
+	fmt.Fprintf(out, "  %s\n", down)
+}

@@ -1,0 +1,63 @@
+package cluster
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Layout says where a cluster keeps what on this host. Everything is under Data
+// except sockets and the pid file, which live under Run: a socket's path may
+// have 107 bytes at most, however long Data is.
+type Layout struct {
+	Data string // absolute
+	Run  string
+	ID   string // eight hex digits, from Data; names bridges, nft tables and cgroups
+}
+
+// NewLayout returns the layout for a data directory.
+func NewLayout(dataDir string) (Layout, error) {
+	data, err := filepath.Abs(dataDir)
+	if err != nil {
+		return Layout{}, fmt.Errorf("data dir %q: %w", dataDir, err)
+	}
+	if resolved, err := filepath.EvalSymlinks(data); err == nil {
+		data = resolved
+	}
+	sum := sha256.Sum256([]byte(data))
+	id := hex.EncodeToString(sum[:4])
+	return Layout{Data: data, Run: filepath.Join("/run/proa", id), ID: id}, nil
+}
+
+func (l Layout) Kubeconfig() string     { return filepath.Join(l.Data, "kubeconfig") }
+func (l Layout) PKI() string            { return filepath.Join(l.Data, "pki") }
+func (l Layout) Store() string          { return filepath.Join(l.Data, "store") }
+func (l Layout) Payload() string        { return filepath.Join(l.Data, "bin") }
+func (l Layout) Containerd() string     { return filepath.Join(l.Data, "containerd") }
+func (l Layout) CNI() string            { return filepath.Join(l.Data, "cni") }
+func (l Layout) CNIState() string       { return filepath.Join(l.Run, "cni") }
+func (l Layout) Kubelet() string        { return filepath.Join(l.Data, "kubelet") }
+func (l Layout) Volumes() string        { return filepath.Join(l.Data, "volumes") }
+func (l Layout) Logs() string           { return filepath.Join(l.Data, "logs") }
+func (l Layout) LogFile() string        { return filepath.Join(l.Logs(), "proa.log") }
+func (l Layout) Manifests() string      { return filepath.Join(l.Data, "manifests") }
+func (l Layout) SettingsFile() string   { return filepath.Join(l.Data, "cluster.json") }
+func (l Layout) PIDFile() string        { return filepath.Join(l.Run, "proa.pid") }
+func (l Layout) LockFile() string       { return filepath.Join(l.Run, "proa.lock") }
+func (l Layout) CgroupRoot() string     { return "/proa-" + l.ID }
+func (l Layout) Bridge() string         { return "proa" + l.ID }
+func (l Layout) NFTable() string        { return "proa-" + l.ID }
+func (l Layout) ContainerdRun() string  { return filepath.Join(l.Run, "containerd") }
+func (l Layout) ContainerdSock() string { return filepath.Join(l.ContainerdRun(), "containerd.sock") }
+
+// Make creates the directories that must exist before anything starts.
+func (l Layout) Make() error {
+	for _, dir := range []string{l.Data, l.Run} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	return os.MkdirAll(l.Logs(), 0o755)
+}

@@ -1,0 +1,284 @@
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Settings are what a user may choose about a cluster. They are chosen once: the
+// first start stores them in the data directory, later starts read them back and
+// refuse to change what cannot change under running pods.
+type Settings struct {
+	Port          int    `json:"port"`          // API server, on every address
+	KubeletPort   int    `json:"kubeletPort"`   // node agent, on every address
+	NodeName      string `json:"nodeName"`      // defaults to the host name
+	NodeIP        string `json:"nodeIP"`        // defaults to the address of the default route
+	PodCIDR       string `json:"podCIDR"`       // of the whole cluster
+	ServiceCIDR   string `json:"serviceCIDR"`   // ClusterIPs
+	ClusterDomain string `json:"clusterDomain"` // defaults to cluster.local
+}
+
+const (
+	defaultPort        = 6443
+	defaultKubeletPort = 10250
+	defaultDomain      = "cluster.local"
+)
+
+// Settle completes what the user chose with what an earlier start of the same
+// data directory stored, then with defaults. Address ranges that another
+// interface or cluster of this host already uses are passed over.
+func (s Settings) Settle(l Layout) (Settings, error) {
+	stored, err := readSettings(l)
+	if err != nil {
+		return s, err
+	}
+	if stored != nil {
+		if err := s.settleFrom(*stored); err != nil {
+			return s, fmt.Errorf("%w; the cluster in %s was made with other settings: keep them, or make a new one with --data-dir", err, l.Data)
+		}
+	}
+	if err := s.setDefaults(); err != nil {
+		return s, err
+	}
+	return s, s.validate()
+}
+
+func (s *Settings) settleFrom(stored Settings) error {
+	for _, f := range []struct {
+		flag       string
+		have, want *string
+		fixed      bool
+	}{
+		{"--node-name", &stored.NodeName, &s.NodeName, true},
+		{"--pod-cidr", &stored.PodCIDR, &s.PodCIDR, true},
+		{"--service-cidr", &stored.ServiceCIDR, &s.ServiceCIDR, true},
+		{"--cluster-domain", &stored.ClusterDomain, &s.ClusterDomain, true},
+		{"--node-ip", &stored.NodeIP, &s.NodeIP, false},
+	} {
+		switch {
+		case *f.want == "":
+			*f.want = *f.have
+		case *f.want != *f.have && f.fixed:
+			return fmt.Errorf("%s is %s and cannot become %s", f.flag, *f.have, *f.want)
+		}
+	}
+	if s.Port == 0 {
+		s.Port = stored.Port
+	}
+	if s.KubeletPort == 0 {
+		s.KubeletPort = stored.KubeletPort
+	}
+	return nil
+}
+
+func (s *Settings) setDefaults() (err error) {
+	if s.Port == 0 {
+		s.Port = defaultPort
+	}
+	if s.KubeletPort == 0 {
+		s.KubeletPort = defaultKubeletPort
+	}
+	if s.ClusterDomain == "" {
+		s.ClusterDomain = defaultDomain
+	}
+	if s.NodeName == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return fmt.Errorf("host name: %w", err)
+		}
+		s.NodeName = strings.ToLower(strings.TrimSuffix(host, "."))
+	}
+	if s.NodeIP == "" {
+		if s.NodeIP, err = hostAddress(); err != nil {
+			return err
+		}
+	}
+	if s.PodCIDR == "" {
+		if s.PodCIDR, err = freeRange("10.%d.0.0/16", 244, 255); err != nil {
+			return fmt.Errorf("pod addresses: %w; name a free range with --pod-cidr", err)
+		}
+	}
+	if s.ServiceCIDR == "" {
+		if s.ServiceCIDR, err = freeRange("10.%d.0.0/16", 96, 127); err != nil {
+			return fmt.Errorf("service addresses: %w; name a free range with --service-cidr", err)
+		}
+	}
+	return nil
+}
+
+func (s Settings) validate() error {
+	if msgs := validation.IsDNS1123Subdomain(s.NodeName); len(msgs) > 0 {
+		return fmt.Errorf("node name %q: %s; choose one with --node-name", s.NodeName, msgs[0])
+	}
+	if _, err := netip.ParseAddr(s.NodeIP); err != nil {
+		return fmt.Errorf("--node-ip: %w", err)
+	}
+	if msgs := validation.IsDNS1123Subdomain(s.ClusterDomain); len(msgs) > 0 {
+		return fmt.Errorf("--cluster-domain %q: %s", s.ClusterDomain, msgs[0])
+	}
+	for flag, value := range map[string]string{"--pod-cidr": s.PodCIDR, "--service-cidr": s.ServiceCIDR} {
+		p, err := netip.ParsePrefix(value)
+		if err != nil {
+			return fmt.Errorf("%s: %w", flag, err)
+		}
+		if p.Bits() > 24 || !p.Addr().Is4() {
+			return fmt.Errorf("%s %s: want an IPv4 range of at least 256 addresses, such as 10.244.0.0/16", flag, value)
+		}
+	}
+	for flag, port := range map[string]int{"--port": s.Port, "--kubelet-port": s.KubeletPort} {
+		if port < 1 || port > 65535 {
+			return fmt.Errorf("%s %d: not a port", flag, port)
+		}
+	}
+	pods, services := netip.MustParsePrefix(s.PodCIDR), netip.MustParsePrefix(s.ServiceCIDR)
+	if pods.Overlaps(services) {
+		return fmt.Errorf("--pod-cidr %s and --service-cidr %s overlap", s.PodCIDR, s.ServiceCIDR)
+	}
+	return nil
+}
+
+// save writes the settings where the next start and other clusters find them.
+func (s Settings) save(l Layout) error {
+	data, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	tmp := l.SettingsFile() + ".new"
+	if err := os.WriteFile(tmp, append(data, '\n'), 0o600); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, l.SettingsFile()); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(l.Run, "cluster.json"), data, 0o600)
+}
+
+// ReadSettings returns the settings of the cluster in l, nil when there is none.
+func ReadSettings(l Layout) (*Settings, error) { return readSettings(l) }
+
+func readSettings(l Layout) (*Settings, error) {
+	data, err := os.ReadFile(l.SettingsFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var s Settings
+	if err := json.Unmarshal(data, &s); err != nil {
+		return nil, fmt.Errorf("%s: %w", l.SettingsFile(), err)
+	}
+	return &s, nil
+}
+
+// hostAddress is the source address of the default route, else the first
+// global address of an interface that is up.
+func hostAddress() (string, error) {
+	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return "", fmt.Errorf("list routes: %w", err)
+	}
+	for _, r := range routes {
+		if r.Dst != nil && !r.Dst.IP.IsUnspecified() {
+			continue
+		}
+		if r.Src != nil {
+			return r.Src.String(), nil
+		}
+		if addr, ok := firstAddress(r.LinkIndex); ok {
+			return addr, nil
+		}
+	}
+	links, err := net.Interfaces()
+	if err != nil {
+		return "", fmt.Errorf("list interfaces: %w", err)
+	}
+	for _, link := range links {
+		if link.Flags&net.FlagUp != 0 && link.Flags&net.FlagLoopback == 0 && !strings.HasPrefix(link.Name, "proa") {
+			if addr, ok := firstAddress(link.Index); ok {
+				return addr, nil
+			}
+		}
+	}
+	return "", errors.New("this host has no IPv4 address besides loopback; name one with --node-ip")
+}
+
+func firstAddress(linkIndex int) (string, bool) {
+	link, err := net.InterfaceByIndex(linkIndex)
+	if err != nil {
+		return "", false
+	}
+	addrs, _ := link.Addrs()
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
+			return n.IP.String(), true
+		}
+	}
+	return "", false
+}
+
+// freeRange returns the first range of pattern, from first to last, that meets
+// no route of this host and no other cluster's ranges.
+func freeRange(pattern string, first, last int) (string, error) {
+	used, err := usedRanges()
+	if err != nil {
+		return "", err
+	}
+	for n := first; n <= last; n++ {
+		candidate := netip.MustParsePrefix(fmt.Sprintf(pattern, n))
+		free := true
+		for _, u := range used {
+			free = free && !candidate.Overlaps(u)
+		}
+		if free {
+			return candidate.String(), nil
+		}
+	}
+	return "", fmt.Errorf("no free range among "+pattern+" to "+pattern, first, last)
+}
+
+func usedRanges() ([]netip.Prefix, error) {
+	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return nil, fmt.Errorf("list routes: %w", err)
+	}
+	var used []netip.Prefix
+	for _, r := range routes {
+		if r.Dst == nil || r.Dst.IP.IsUnspecified() {
+			continue
+		}
+		if p, err := netip.ParsePrefix(r.Dst.String()); err == nil {
+			used = append(used, p)
+		}
+	}
+	others, err := filepath.Glob("/run/proa/*/cluster.json")
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range others {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			continue // another cluster was deleted meanwhile
+		}
+		var s Settings
+		if json.Unmarshal(data, &s) != nil {
+			continue
+		}
+		for _, cidr := range []string{s.PodCIDR, s.ServiceCIDR} {
+			if p, err := netip.ParsePrefix(cidr); err == nil {
+				used = append(used, p)
+			}
+		}
+	}
+	return used, nil
+}

@@ -1,0 +1,167 @@
+// Package criconfig turns pods into the messages a CRI runtime is asked with:
+// sandbox configuration, container configuration, security contexts, resources,
+// DNS. Its functions are pure: what they need of the node comes in as Node.
+package criconfig
+
+import (
+	"path/filepath"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
+
+	"proa/internal/kubelet/cri"
+)
+
+// Node is what the configuration of a pod takes from the node it runs on.
+type Node struct {
+	LogDir          string // root of the pods' log directories
+	SeccompDir      string // where Localhost seccomp profiles lie
+	SeccompDefault  bool   // RuntimeDefault for containers that name no profile
+	ClusterDNS      []string
+	ClusterDomain   string
+	ResolvConf      ResolvConf // the host's
+	MemoryCapacity  int64      // bytes; OOM scores are shares of it
+	HugePageSizes   []string   // as runtimes spell them: 2MB, 1GB
+	EnforceCPUQuota bool
+	// CgroupParent is the pod's cgroup, as the runtime wants it spelled.
+	CgroupParent func(*corev1.Pod) string
+}
+
+// LogDirectory is where a pod's log files go: <namespace>_<name>_<uid>.
+func LogDirectory(root string, pod *corev1.Pod) string {
+	return filepath.Join(root, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID))
+}
+
+// UserNamespace is the range of host ids a pod's ids 0..Length-1 map to.
+type UserNamespace struct{ HostID, Length uint32 }
+
+// Sandbox configures the pod's sandbox. Attempt counts the pod's sandboxes from
+// 0; userns is nil for a pod in the host's user namespace.
+func Sandbox(n *Node, pod *corev1.Pod, attempt uint32, userns *UserNamespace) *runtimeapi.PodSandboxConfig {
+	dns := DNS(n, pod)
+	cfg := &runtimeapi.PodSandboxConfig{
+		Metadata:     &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt},
+		Labels:       cri.SandboxLabels(pod),
+		Annotations:  pod.Annotations,
+		LogDirectory: LogDirectory(n.LogDir, pod),
+		DnsConfig:    dns,
+		PortMappings: portMappings(pod),
+		Linux:        linuxSandbox(n, pod, userns),
+	}
+	if !pod.Spec.HostNetwork {
+		cfg.Hostname = Hostname(pod, n.ClusterDomain)
+	}
+	return cfg
+}
+
+func linuxSandbox(n *Node, pod *corev1.Pod, userns *UserNamespace) *runtimeapi.LinuxPodSandboxConfig {
+	sec := &runtimeapi.LinuxSandboxSecurityContext{
+		Privileged:       hasPrivileged(pod),
+		NamespaceOptions: namespaces(pod, "", userns),
+		Seccomp:          &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
+	}
+	lin := &runtimeapi.LinuxPodSandboxConfig{SecurityContext: sec, Sysctls: map[string]string{}, Resources: podResources(pod), Overhead: overhead(pod)}
+	if n.CgroupParent != nil {
+		lin.CgroupParent = n.CgroupParent(pod)
+	}
+	sc := pod.Spec.SecurityContext
+	if sc == nil {
+		return lin
+	}
+	sec.RunAsUser, sec.RunAsGroup = int64Value(sc.RunAsUser), int64Value(sc.RunAsGroup)
+	sec.SupplementalGroups = groups(pod)
+	sec.SupplementalGroupsPolicy = groupsPolicy(sc)
+	sec.SelinuxOptions = selinux(sc.SELinuxOptions)
+	if sc.SeccompProfile != nil {
+		sec.Seccomp = seccomp(n, sc.SeccompProfile)
+	}
+	for _, s := range sc.Sysctls {
+		lin.Sysctls[strings.ReplaceAll(s.Name, "/", ".")] = s.Value
+	}
+	return lin
+}
+
+// portMappings lists the host ports for networks configured from elsewhere: a
+// CNI configuration that declares the portMappings capability gets them from the
+// runtime. This project's own does not declare it, because its service proxy
+// programs host ports, so there they have no effect.
+func portMappings(pod *corev1.Pod) []*runtimeapi.PortMapping {
+	if pod.Spec.HostNetwork {
+		return nil
+	}
+	var out []*runtimeapi.PortMapping
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			for _, p := range list[i].Ports {
+				if p.HostPort == 0 {
+					continue
+				}
+				out = append(out, &runtimeapi.PortMapping{
+					ContainerPort: p.ContainerPort, HostPort: p.HostPort, HostIp: p.HostIP, Protocol: protocol(p.Protocol),
+				})
+			}
+		}
+	}
+	return out
+}
+
+func protocol(p corev1.Protocol) runtimeapi.Protocol {
+	switch p {
+	case corev1.ProtocolUDP:
+		return runtimeapi.Protocol_UDP
+	case corev1.ProtocolSCTP:
+		return runtimeapi.Protocol_SCTP
+	}
+	return runtimeapi.Protocol_TCP
+}
+
+// maxHostname is the kernel's limit on a host name, in bytes.
+const maxHostname = 64
+
+// Hostname of the pod inside its sandbox: hostnameOverride, hostname or the
+// name cut to a DNS label; with setHostnameAsFQDN the full name if it fits.
+func Hostname(pod *corev1.Pod, clusterDomain string) string {
+	if o := ptr.Deref(pod.Spec.HostnameOverride, ""); o != "" {
+		return o
+	}
+	name := pod.Spec.Hostname
+	if name == "" {
+		name = pod.Name
+		if len(name) > 63 {
+			name = strings.TrimRight(name[:63], "-.")
+		}
+	}
+	if ptr.Deref(pod.Spec.SetHostnameAsFQDN, false) {
+		if fqdn := name + "." + Domain(pod, clusterDomain); pod.Spec.Subdomain != "" && len(fqdn) <= maxHostname {
+			return fqdn
+		}
+	}
+	return name
+}
+
+// Domain is the pod's DNS domain, empty without a subdomain.
+func Domain(pod *corev1.Pod, clusterDomain string) string {
+	if pod.Spec.Subdomain == "" {
+		return ""
+	}
+	return strings.Join([]string{pod.Spec.Subdomain, pod.Namespace, "svc", clusterDomain}, ".")
+}
+
+// FullName is how event and error texts name a pod: name_namespace(uid).
+func FullName(pod *corev1.Pod) string {
+	return fullName(pod.Name, pod.Namespace, pod.UID)
+}
+
+func fullName(name, namespace string, uid types.UID) string {
+	return name + "_" + namespace + "(" + string(uid) + ")"
+}
+
+func int64Value(v *int64) *runtimeapi.Int64Value {
+	if v == nil {
+		return nil
+	}
+	return &runtimeapi.Int64Value{Value: *v}
+}

@@ -1,0 +1,228 @@
+// Package kubelet is the node agent: it runs the pods that the API binds to its
+// node, through a CRI runtime, and reports how they and the node are doing.
+//
+//	node        the Node object, its conditions and lease
+//	static      pods from a directory, and their mirrors
+//	admit       may this pod run here
+//	podworker   one goroutine per pod: read the runtime, plan, act
+//	cri         the runtime;  criconfig  what it is asked for
+//	images      pulls and image garbage collection
+//	probe       liveness, readiness, startup
+//	status      pod status and its way to the API
+//	volumes, environment, objects, tokens   what containers see
+//	server, logs, stats                     what others ask the node
+//
+// The agent keeps no state of its own besides directories: a restart, or kill -9,
+// leaves containers running, and the next agent takes them over unchanged.
+package kubelet
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	"proa/internal/client"
+)
+
+// Version is the Kubernetes version this agent behaves as.
+const Version = "v1.37.2"
+
+// Config of a Kubelet. API, NodeName, NodeIPs and Runtime are required.
+type Config struct {
+	API client.API
+	// Cache is shared with the process's other components, which run it. Nil:
+	// the agent has its own.
+	Cache    *client.Cache
+	NodeName string
+	NodeIPs  []string // the primary first, one per IP family
+	Runtime  string   // CRI endpoint: a unix socket
+
+	RootDir      string // default /var/lib/kubelet
+	LogDir       string // of pods; default /var/log/pods
+	ManifestDir  string // static pods; empty: none
+	SeccompDir   string // default RootDir/seccomp
+	ImageDir     string // where the runtime keeps images, for disk pressure. May be empty
+	LocalVolumes string // where volumes of the class local-path lie; default RootDir/local-path
+	ResolvConf   string // default /etc/resolv.conf
+	CgroupRoot   string // default "/"; distinct for each cluster on the host
+	NoCgroups    bool   // leave cgroups to the runtime, where the host lets nobody make them
+	NodeLabels   map[string]string
+	NodeTaints   []corev1.Taint // set at registration
+	ProviderID   string
+	PodCIDRs     []string // set at registration
+	Reserved     corev1.ResourceList
+	MaxPods      int64 // default 110
+	PodPidsLimit int64 // 0: none
+
+	ClusterDNS     []string
+	ClusterDomain  string   // default cluster.local
+	UnsafeSysctls  []string // allowed besides the safe ones
+	SeccompDefault bool     // RuntimeDefault for containers that name no profile
+	ParallelPulls  int      // default 5
+
+	// The server's address, certificate and clients. Nil Certificate: no server.
+	Address     string // default all
+	Port        int32  // default 10250
+	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	ClientCAs   *x509.CertPool
+
+	Clock clock.WithTicker
+	Log   *slog.Logger
+}
+
+// Kubelet is the agent of one node.
+type Kubelet struct {
+	c        Config
+	ownCache bool
+	pods     *client.Informer[*corev1.Pod]
+	services *client.Informer[*corev1.Service]
+
+	mu    sync.Mutex
+	parts *parts // guarded by mu; nil until the runtime has answered
+}
+
+// New makes a Kubelet and asks its cache for informers, so it comes before the
+// cache's Run.
+func New(c Config) (*Kubelet, error) {
+	if c.API == nil || c.NodeName == "" || len(c.NodeIPs) == 0 || c.Runtime == "" {
+		return nil, errors.New("kubelet: API, NodeName, NodeIPs and Runtime are required")
+	}
+	setDefaults(&c)
+	k := &Kubelet{c: c, ownCache: c.Cache == nil}
+	if k.ownCache {
+		k.c.Cache = client.NewCache(c.API)
+	}
+	k.pods = client.Filtered[*corev1.Pod](k.c.Cache, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", c.NodeName).String(),
+	})
+	k.services = client.Shared[*corev1.Service](k.c.Cache)
+	k.pods.OnChange(k.podChanged)
+	return k, nil
+}
+
+func setDefaults(c *Config) {
+	str := func(p *string, def string) {
+		if *p == "" {
+			*p = def
+		}
+	}
+	str(&c.RootDir, "/var/lib/kubelet")
+	str(&c.LogDir, "/var/log/pods")
+	str(&c.SeccompDir, filepath.Join(c.RootDir, "seccomp"))
+	str(&c.ResolvConf, "/etc/resolv.conf")
+	str(&c.ClusterDomain, "cluster.local")
+	if c.MaxPods == 0 {
+		c.MaxPods = 110
+	}
+	if c.Port == 0 {
+		c.Port = 10250
+	}
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	c.Log = c.Log.With("component", "kubelet")
+}
+
+// Run is the agent's life. It waits for the runtime, and ends with ctx; pods go on.
+func (k *Kubelet) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	recorder := client.NewRecorder(ctx, k.c.API, "kubelet", k.c.NodeName)
+	if k.ownCache {
+		g.Go(func() error { return k.c.Cache.Run(ctx) })
+	}
+	g.Go(func() error { return k.run(ctx, g, recorder) })
+	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("kubelet: %w", err)
+	}
+	return nil
+}
+
+func (k *Kubelet) run(ctx context.Context, g *errgroup.Group, recorder record.EventRecorder) error {
+	p, err := k.assemble(ctx, recorder)
+	if err != nil {
+		return err
+	}
+	var listener net.Listener
+	if k.c.Certificate != nil {
+		if listener, err = net.Listen("tcp", net.JoinHostPort(k.c.Address, strconv.Itoa(int(k.c.Port)))); err != nil {
+			return err
+		}
+		g.Go(func() error { return p.server.Run(ctx, listener) })
+	}
+	for _, run := range []func(context.Context) error{
+		p.node.Run, p.workers.Run, p.probes.Run, p.writer.Run, p.volumes.Run, p.rotator.Run, p.collector.Run,
+	} {
+		g.Go(func() error { return run(ctx) })
+	}
+	if err := k.begin(ctx, p); err != nil {
+		return err
+	}
+	g.Go(func() error { return p.static.Run(ctx) })
+	g.Go(func() error { return k.keepHouse(ctx, p) })
+	return p.runtime.Follow(ctx, k.c.Clock, func() { k.relist(ctx, p) }, p.workers.Wake, func(err error) {
+		k.c.Log.Warn("runtime events", "err", err)
+	})
+}
+
+// begin starts the pods the API has for this node and those of the manifest
+// directory.
+func (k *Kubelet) begin(ctx context.Context, p *parts) error {
+	// Admission needs the node's allocatable resources.
+	for {
+		if _, err := p.node.Node(); err == nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-k.c.Clock.After(20 * time.Millisecond):
+		}
+	}
+	if err := k.c.Cache.WaitForSync(ctx); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	k.parts = p
+	for _, pod := range k.pods.Select("", labels.Everything()) {
+		p.apply(pod, false)
+	}
+	k.mu.Unlock()
+	return p.static.Load()
+}
+
+// podChanged is the informer's handler. What it misses before the parts are
+// there, begin makes up for.
+func (k *Kubelet) podChanged(old, new *corev1.Pod) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.parts == nil {
+		return
+	}
+	if new == nil {
+		k.parts.apply(old, true)
+		return
+	}
+	if old != nil && old.UID != new.UID {
+		k.parts.apply(old, true)
+	}
+	k.parts.apply(new, false)
+}

@@ -1,0 +1,222 @@
+// Package server is the node agent's HTTPS endpoint: logs, exec, attach and
+// port-forward for the API server, statistics and metrics for whoever may read
+// them. There is no port without TLS and nothing is served to an anonymous
+// caller, health included.
+//
+// A stream is handed to the container runtime's own streaming server as raw
+// bytes. Only what that does not speak is translated on the way: exec and attach
+// over v5.channel.k8s.io, and SPDY tunnelled through a WebSocket.
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	"k8s.io/utils/clock"
+
+	"proa/internal/client"
+	"proa/internal/kubelet/logs"
+)
+
+const (
+	readHeaderTimeout = 32 * time.Second
+	idleTimeout       = 90 * time.Second
+	stopTimeout       = 5 * time.Second
+)
+
+// LocalVolumes is the path under which the directories of local-path volumes can
+// be deleted, by name. It is this project's own: upstream's kubelet has none.
+const LocalVolumes = "/localVolumes/"
+
+// Config of a Server. API, Runtime, Pods, NodeName, Certificate and ClientCAs
+// are required.
+type Config struct {
+	API      client.API // for token and access reviews
+	Runtime  runtimeapi.RuntimeServiceClient
+	NodeName string
+	// Pods returns the pods of this node with their status as the node knows it
+	// now, not as the API has it.
+	Pods func() []*corev1.Pod
+	Logs *logs.Reader // default: one of its own
+
+	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	ClientCAs   *x509.CertPool // of client certificates
+
+	// Summary gives /stats/summary. Nil: not served.
+	Summary func(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.Summary, error)
+	// Metrics gives /metrics, Resource /metrics/resource, Probes /metrics/probes.
+	// Nil: not served.
+	Metrics, Resource, Probes prometheus.Gatherer
+
+	// RemoveLocal removes the directory of a volume of the class local-path. Nil:
+	// not served.
+	RemoveLocal func(volume string) error
+
+	Healthy func() error // of the node agent; nil: always
+	Configz any          // the kubelet's configuration, for /configz
+	Clock   clock.Clock  // default: the wall clock
+}
+
+// Server serves the node agent's endpoint.
+type Server struct {
+	c       Config
+	access  *access
+	handler http.Handler
+}
+
+// New returns a Server.
+func New(c Config) *Server {
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	if c.Logs == nil {
+		c.Logs = logs.NewReader(c.Clock)
+	}
+	if c.Healthy == nil {
+		c.Healthy = func() error { return nil }
+	}
+	s := &Server{c: c, access: newAccess(c.API, c.ClientCAs, c.NodeName, c.Clock)}
+	s.handler = s.access.wrap(s.routes())
+	return s
+}
+
+// Handler is the whole endpoint, authentication included. Requests must have
+// come over TLS for client certificates to count.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// Run serves until the context ends. Streams still open then are cut.
+func (s *Server) Run(ctx context.Context, l net.Listener) error {
+	conns := newTracker(l)
+	srv := &http.Server{
+		Handler:           s.handler,
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ErrorLog:          slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
+		// One connection is one request or one stream: no HTTP/2, and so no
+		// flood of streams before authentication.
+		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- srv.Serve(tls.NewListener(conns, s.tlsConfig())) }()
+	select {
+	case err := <-stopped:
+		return err
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	conns.closeAll() // hijacked streams are not the http.Server's any more
+	err := srv.Shutdown(grace)
+	if served := <-stopped; !errors.Is(served, http.ErrServerClosed) {
+		return served
+	}
+	return err
+}
+
+func (s *Server) tlsConfig() *tls.Config {
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		NextProtos:     []string{"http/1.1"},
+		GetCertificate: s.c.Certificate,
+		// Verified by access, which answers 401 instead of breaking the handshake.
+		ClientAuth: tls.RequestClientCert,
+		ClientCAs:  s.c.ClientCAs,
+	}
+}
+
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", s.healthz)
+	mux.HandleFunc("GET /healthz/{check}", s.healthz)
+	mux.HandleFunc("GET /pods", s.pods)
+	mux.HandleFunc("GET /pods/{$}", s.pods)
+	mux.HandleFunc("GET /runningpods", s.runningPods)
+	mux.HandleFunc("GET /runningpods/{$}", s.runningPods)
+	mux.HandleFunc("GET /configz", s.configz)
+	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", s.containerLogs)
+	for _, path := range []string{"{namespace}/{pod}/{container}", "{namespace}/{pod}/{uid}/{container}"} {
+		both(mux, "/exec/"+path, s.exec)
+		both(mux, "/attach/"+path, s.attach)
+		mux.HandleFunc("POST /run/"+path, s.run)
+	}
+	both(mux, "/portForward/{namespace}/{pod}", s.portForward)
+	both(mux, "/portForward/{namespace}/{pod}/{uid}", s.portForward)
+	if s.c.Summary != nil {
+		mux.HandleFunc("GET /stats/summary", s.summary)
+	}
+	for path, g := range map[string]prometheus.Gatherer{"/metrics": s.c.Metrics, "/metrics/resource": s.c.Resource, "/metrics/probes": s.c.Probes} {
+		if g != nil {
+			mux.Handle("GET "+path, promhttp.HandlerFor(g, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
+		}
+	}
+	if s.c.RemoveLocal != nil {
+		mux.HandleFunc("DELETE "+LocalVolumes+"{name}", func(w http.ResponseWriter, r *http.Request) {
+			if err := s.c.RemoveLocal(r.PathValue("name")); err != nil {
+				http.Error(w, err.Error(), http.StatusConflict)
+			}
+		})
+	}
+	mux.HandleFunc("/logs/", func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "logs endpoint is disabled.", http.StatusMethodNotAllowed)
+	})
+	return mux
+}
+
+func both(mux *http.ServeMux, path string, h http.HandlerFunc) {
+	mux.HandleFunc("GET "+path, h)
+	mux.HandleFunc("POST "+path, h)
+}
+
+func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
+	switch r.PathValue("check") {
+	case "", "ping", "log", "syncloop":
+	default:
+		http.NotFound(w, r)
+		return
+	}
+	if err := s.c.Healthy(); err != nil {
+		http.Error(w, "internal server error: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	_, _ = io.WriteString(w, "ok") // the client is gone when this fails
+}
+
+func (s *Server) configz(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, map[string]any{"kubeletconfig": s.c.Configz})
+}
+
+func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
+	only := r.FormValue("only_cpu_and_memory") == "true"
+	sum, err := s.c.Summary(r.Context(), only)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	writeJSON(w, sum)
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(body) // the client is gone when this fails
+}

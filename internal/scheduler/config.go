@@ -1,0 +1,28 @@
+package scheduler
+
+import (
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+
+	"proa/internal/client"
+	"proa/internal/scheduler/profile"
+)
+
+// Config is what a Scheduler is built from.
+type Config struct {
+	// Cache is where nodes, pods and volumes are read and what bindings are
+	// written through, as the scheduler's user. Its Run is the caller's.
+	Cache *client.Cache
+	// Recorder gives the recorder of one scheduler name. Nil: events.k8s.io
+	// events, written through Cache in the background.
+	Recorder func(name string) events.EventRecorder
+	Clock    clock.WithTicker // nil means the machine's clock
+	// Seed of the choice between nodes of equal score. 0 means 1.
+	Seed int64
+	// Profiles by scheduler name. None: "default-scheduler" with the default plugins.
+	Profiles []profile.Config
+	// Parallelism bounds the goroutines that filter and score; 0 means GOMAXPROCS.
+	Parallelism int
+	// Binders bounds the bindings under way at the same time; 0 means 64.
+	Binders int
+}

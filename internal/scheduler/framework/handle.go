@@ -1,0 +1,38 @@
+package framework
+
+import (
+	"context"
+
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+
+	"proa/internal/client"
+)
+
+// Handle is what a plugin may use of the scheduler it is part of.
+type Handle struct {
+	Cache    *client.Cache // informers and writes, as the scheduler's user
+	Clock    clock.WithTicker
+	Recorder events.EventRecorder
+	Args     any // of this plugin in this profile; nil means its defaults
+
+	// Snapshot is the state that the current cycle sees. It is for PreFilter to
+	// Reserve; not for PreEnqueue, hints and the binding's extension points.
+	Snapshot *Snapshot
+	// Nominated returns the pods that wait for victims on a node.
+	Nominated func(node string) []*PodInfo
+	// Activate moves a pod to the active queue.
+	Activate func(pod *PodInfo)
+	// Background runs a task that ends with the scheduler.
+	Background func(func(ctx context.Context))
+	// Trials runs the profile's filters outside of the main course.
+	Trials Trials
+}
+
+// Trials are the calls of a profile that preemption tries placements with.
+type Trials interface {
+	Filter(ctx context.Context, state *CycleState, pod *PodInfo, node *NodeInfo) *Status
+	FilterWithNominated(ctx context.Context, state *CycleState, pod *PodInfo, node *NodeInfo) (string, *Status)
+	AddPod(ctx context.Context, state *CycleState, pod, added *PodInfo, node *NodeInfo) *Status
+	RemovePod(ctx context.Context, state *CycleState, pod, removed *PodInfo, node *NodeInfo) *Status
+}

@@ -1,0 +1,166 @@
+package framework
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+const allAddresses = "0.0.0.0"
+
+// NodeInfo is a node with its pods, bound and assumed. It belongs to the
+// scheduling loop: it changes only between cycles, so plugins read without locks.
+type NodeInfo struct {
+	Node *corev1.Node // nil while only its pods are known
+
+	Pods                           []*PodInfo
+	WithAffinity, WithAntiAffinity []*PodInfo // with any affinity term; with a required anti-affinity term
+
+	Requested, Allocatable         Resources
+	CountedMilliCPU, CountedMemory int64
+	Ports                          []HostPort
+	Images                         map[string]int64 // bytes by every name of the image
+	Claims                         map[string]int   // users of a claim "namespace/name"
+	NoSchedule                     []corev1.Taint   // effects NoSchedule and NoExecute
+	PreferNoSchedule               []corev1.Taint
+
+	// Generation grows with every change; NodeGeneration with those of Node.
+	Generation, NodeGeneration int64
+}
+
+// Name of the node.
+func (n *NodeInfo) Name() string { return n.Node.Name }
+
+// SetNode takes in the node object.
+func (n *NodeInfo) SetNode(node *corev1.Node) {
+	n.Node = node
+	n.Allocatable = ResourcesOf(node.Status.Allocatable)
+	n.Images = make(map[string]int64, len(node.Status.Images))
+	for _, image := range node.Status.Images {
+		for _, name := range image.Names {
+			n.Images[name] = image.SizeBytes
+		}
+	}
+	n.NoSchedule, n.PreferNoSchedule = nil, nil
+	for _, t := range node.Spec.Taints {
+		switch t.Effect {
+		case corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute:
+			n.NoSchedule = append(n.NoSchedule, t)
+		case corev1.TaintEffectPreferNoSchedule:
+			n.PreferNoSchedule = append(n.PreferNoSchedule, t)
+		}
+	}
+}
+
+// AddPod counts a pod.
+func (n *NodeInfo) AddPod(p *PodInfo) {
+	n.Pods = append(n.Pods, p)
+	if p.HasAffinity() {
+		n.WithAffinity = append(n.WithAffinity, p)
+	}
+	if len(p.RequiredAntiAffinity) > 0 {
+		n.WithAntiAffinity = append(n.WithAntiAffinity, p)
+	}
+	n.count(p, 1)
+}
+
+// RemovePod takes a pod off; false when it is not there.
+func (n *NodeInfo) RemovePod(p *PodInfo) bool {
+	var found bool
+	n.Pods, found = without(n.Pods, p)
+	if !found {
+		return false
+	}
+	n.WithAffinity, _ = without(n.WithAffinity, p)
+	n.WithAntiAffinity, _ = without(n.WithAntiAffinity, p)
+	n.count(p, -1)
+	return true
+}
+
+// ReplacePod puts a newer version of a pod with the SameDemand in place of old.
+func (n *NodeInfo) ReplacePod(old, pod *PodInfo) {
+	for _, list := range [][]*PodInfo{n.Pods, n.WithAffinity, n.WithAntiAffinity} {
+		if i := slices.Index(list, old); i >= 0 {
+			list[i] = pod
+		}
+	}
+}
+
+func without(pods []*PodInfo, p *PodInfo) ([]*PodInfo, bool) {
+	for i, q := range pods {
+		if q == p || q.Pod.UID == p.Pod.UID {
+			return slices.Delete(pods, i, i+1), true
+		}
+	}
+	return pods, false
+}
+
+func (n *NodeInfo) count(p *PodInfo, sign int64) {
+	n.Requested.Add(&p.Requests, sign)
+	n.CountedMilliCPU += sign * p.CountedMilliCPU
+	n.CountedMemory += sign * p.CountedMemory
+	for _, hp := range p.HostPorts {
+		if sign > 0 {
+			n.Ports = append(n.Ports, hp)
+		} else if i := slices.Index(n.Ports, hp); i >= 0 {
+			n.Ports = slices.Delete(n.Ports, i, i+1)
+		}
+	}
+	for _, claim := range p.Claims {
+		if n.Claims == nil {
+			n.Claims = map[string]int{}
+		}
+		key := p.Pod.Namespace + "/" + claim
+		if n.Claims[key] += int(sign); n.Claims[key] <= 0 {
+			delete(n.Claims, key)
+		}
+	}
+}
+
+// PortTaken tells whether a pod of the node holds a conflicting port.
+func (n *NodeInfo) PortTaken(want HostPort) bool {
+	for _, p := range n.Ports {
+		if p.Port == want.Port && p.Protocol == want.Protocol &&
+			(p.IP == want.IP || p.IP == allAddresses || want.IP == allAddresses) {
+			return true
+		}
+	}
+	return false
+}
+
+// Clone copies n for a trial. The node object and the pods are shared.
+func (n *NodeInfo) Clone() *NodeInfo {
+	c := *n
+	c.Pods = slices.Clone(n.Pods)
+	c.WithAffinity = slices.Clone(n.WithAffinity)
+	c.WithAntiAffinity = slices.Clone(n.WithAntiAffinity)
+	c.Requested = n.Requested.Clone()
+	c.Ports = slices.Clone(n.Ports)
+	c.Claims = maps.Clone(n.Claims)
+	return &c
+}
+
+// ImageName completes a name as it stands in a pod to one as it stands in a
+// node's status: with a tag.
+func ImageName(name string) string {
+	if strings.LastIndex(name, ":") <= strings.LastIndex(name, "/") {
+		name += ":latest"
+	}
+	return name
+}
+
+// Snapshot is the cluster as one cycle sees it.
+type Snapshot struct {
+	Nodes  []*NodeInfo // one zone after the other in turn
+	ByName map[string]*NodeInfo
+
+	WithAffinity, WithAntiAffinity []*NodeInfo    // nodes with such pods
+	ImageNodes                     map[string]int // nodes that have an image
+	ClaimUsers                     map[string]int // pods with a node, by claim "namespace/name"
+
+	// Generation is that of the latest change; NodeGeneration that of the
+	// latest change of a node object or of the set of nodes.
+	Generation, NodeGeneration int64
+}

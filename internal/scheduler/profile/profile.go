@@ -1,0 +1,344 @@
+// Package profile is a set of plugins that work as one scheduler: it calls them
+// in order at each extension point and combines their answers.
+package profile
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"proa/internal/scheduler/framework"
+)
+
+// maxPlugins is the width of the skip sets in framework.CycleState.
+const maxPlugins = 64
+
+// Profile is one scheduler's plugins. It is immutable.
+type Profile struct {
+	SchedulerName string
+	Percentage    int // of nodes to score; 0: adaptive
+
+	nominated  func(node string) []*framework.PodInfo
+	all        []framework.Plugin
+	sort       framework.QueueSortPlugin
+	preEnqueue []framework.PreEnqueuePlugin
+	preFilter  []at[framework.PreFilterPlugin]
+	extensions []at[framework.PreFilterExtensions]
+	filter     []at[framework.FilterPlugin]
+	postFilter []framework.PostFilterPlugin
+	preScore   []at[framework.PreScorePlugin]
+	score      []at[framework.ScorePlugin]
+	reserve    []framework.ReservePlugin
+	permit     []framework.PermitPlugin
+	preBind    []framework.PreBindPlugin
+	bind       []framework.BindPlugin
+	postBind   []framework.PostBindPlugin
+}
+
+// at is a plugin with its bit in the skip sets.
+type at[T any] struct {
+	plugin T
+	bit    uint64
+	weight int64
+}
+
+func (p *Profile) add(plugin framework.Plugin, weight int64) {
+	bit := uint64(1) << len(p.all)
+	p.all = append(p.all, plugin)
+	if x, ok := plugin.(framework.QueueSortPlugin); ok {
+		p.sort = x
+	}
+	collect(&p.preEnqueue, plugin)
+	collectAt(&p.preFilter, plugin, bit, weight)
+	collectAt(&p.extensions, plugin, bit, weight)
+	collectAt(&p.filter, plugin, bit, weight)
+	collect(&p.postFilter, plugin)
+	collectAt(&p.preScore, plugin, bit, weight)
+	collectAt(&p.score, plugin, bit, weight)
+	collect(&p.reserve, plugin)
+	collect(&p.permit, plugin)
+	collect(&p.preBind, plugin)
+	collect(&p.bind, plugin)
+	collect(&p.postBind, plugin)
+}
+
+func collect[T any](into *[]T, plugin framework.Plugin) {
+	if x, ok := plugin.(T); ok {
+		*into = append(*into, x)
+	}
+}
+
+func collectAt[T any](into *[]at[T], plugin framework.Plugin, bit uint64, weight int64) {
+	if x, ok := plugin.(T); ok {
+		*into = append(*into, at[T]{x, bit, weight})
+	}
+}
+
+// Less orders the active queue.
+func (p *Profile) Less(a, b *framework.QueuedPodInfo) bool { return p.sort.Less(a, b) }
+
+// Hints returns the events that each plugin registered for.
+func (p *Profile) Hints() map[string][]framework.HintedEvent {
+	hints := map[string][]framework.HintedEvent{}
+	for _, plugin := range p.all {
+		if x, ok := plugin.(framework.EnqueueExtensions); ok {
+			hints[plugin.Name()] = x.EventsToRegister()
+			continue
+		}
+		hints[plugin.Name()] = []framework.HintedEvent{{Event: framework.Event{Resource: framework.WildCard, Action: framework.All}}}
+	}
+	return hints
+}
+
+// PreEnqueue asks whether a pod may enter the active queue, and names the plugin
+// that says no.
+func (p *Profile) PreEnqueue(ctx context.Context, pod *corev1.Pod) (string, *framework.Status) {
+	for _, plugin := range p.preEnqueue {
+		if s := plugin.PreEnqueue(ctx, pod); !s.IsSuccess() {
+			return plugin.Name(), s
+		}
+	}
+	return "", nil
+}
+
+// PreFilter returns the names of the nodes to try, nil for all. A rejection or
+// failure ends it; d then says why.
+func (p *Profile) PreFilter(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, d *framework.Diagnosis) (map[string]struct{}, *framework.Status) {
+	var nodes map[string]struct{}
+	var narrowedBy []string
+	for _, f := range p.preFilter {
+		result, s := f.plugin.PreFilter(ctx, state, pod)
+		switch {
+		case s.IsSkip():
+			state.SkipFilter |= f.bit
+			continue
+		case s.IsRejected():
+			d.Blame(f.plugin.Name(), s)
+			d.PreFilter = s.Message()
+			d.Untried = s
+			return nil, s
+		case !s.IsSuccess():
+			return nil, framework.AsStatus(fmt.Errorf("running PreFilter plugin %q: %w", f.plugin.Name(), s.Err()))
+		}
+		if result == nil || result.Nodes == nil {
+			continue
+		}
+		narrowedBy = append(narrowedBy, f.plugin.Name())
+		nodes = intersect(nodes, result.Nodes)
+		if len(nodes) == 0 {
+			return nil, p.nowhere(narrowedBy, d)
+		}
+	}
+	if nodes != nil {
+		d.Untried = framework.NewStatus(framework.UnschedulableAndUnresolvable, "node(s) didn't satisfy plugin(s) "+list(narrowedBy))
+	}
+	return nodes, nil
+}
+
+func (p *Profile) nowhere(narrowedBy []string, d *framework.Diagnosis) *framework.Status {
+	msg := "node(s) didn't satisfy plugin(s) " + list(narrowedBy) + " simultaneously"
+	if len(narrowedBy) == 1 {
+		msg = "node(s) didn't satisfy plugin " + narrowedBy[0]
+	}
+	s := framework.NewStatus(framework.UnschedulableAndUnresolvable, msg)
+	for _, name := range narrowedBy {
+		d.Blame(name, s)
+	}
+	d.PreFilter, d.Untried = msg, s
+	return s
+}
+
+func list(names []string) string {
+	sorted := slices.Sorted(slices.Values(names))
+	return "[" + strings.Join(sorted, " ") + "]"
+}
+
+func intersect(a, b map[string]struct{}) map[string]struct{} {
+	if a == nil {
+		return b
+	}
+	both := map[string]struct{}{}
+	for name := range a {
+		if _, ok := b[name]; ok {
+			both[name] = struct{}{}
+		}
+	}
+	return both
+}
+
+// Filter asks whether the pod fits the node; nil means it does.
+func (p *Profile) Filter(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	_, s := p.filterNode(ctx, state, pod, node)
+	return s
+}
+
+func (p *Profile) filterNode(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) (string, *framework.Status) {
+	for i := range p.filter {
+		f := &p.filter[i]
+		if state.SkipFilter&f.bit != 0 {
+			continue
+		}
+		if s := f.plugin.Filter(ctx, state, pod, node); s != nil && !s.IsSuccess() {
+			return f.plugin.Name(), s
+		}
+	}
+	return "", nil
+}
+
+// FilterWithNominated is Filter, with the pods counted that are as important or
+// more so and wait for this node. The pod must fit with them, as it must not take
+// their place, and without them, as they may never come. It names the plugin that
+// rejects the pod.
+func (p *Profile) FilterWithNominated(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) (string, *framework.Status) {
+	nominated := slices.DeleteFunc(p.nominated(node.Name()), func(n *framework.PodInfo) bool {
+		return n.Priority < pod.Priority || n.Pod.UID == pod.Pod.UID
+	})
+	if len(nominated) > 0 {
+		full, trial := node.Clone(), state.Clone()
+		for _, n := range nominated {
+			full.AddPod(n)
+			if s := p.AddPod(ctx, trial, pod, n, full); !s.IsSuccess() {
+				return "", s
+			}
+		}
+		if plugin, s := p.filterNode(ctx, trial, pod, full); s != nil {
+			return plugin, s
+		}
+	}
+	return p.filterNode(ctx, state, pod, node)
+}
+
+// AddPod tells PreFilter's states of a pod added in a trial.
+func (p *Profile) AddPod(ctx context.Context, state *framework.CycleState, pod, added *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	for _, x := range p.extensions {
+		if state.SkipFilter&x.bit != 0 {
+			continue
+		}
+		if s := x.plugin.AddPod(ctx, state, pod, added, node); !s.IsSuccess() {
+			return framework.AsStatus(fmt.Errorf("running AddPod on PreFilter plugin %q: %w", x.plugin.Name(), s.Err()))
+		}
+	}
+	return nil
+}
+
+// RemovePod tells PreFilter's states of a pod removed in a trial.
+func (p *Profile) RemovePod(ctx context.Context, state *framework.CycleState, pod, removed *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	for _, x := range p.extensions {
+		if state.SkipFilter&x.bit != 0 {
+			continue
+		}
+		if s := x.plugin.RemovePod(ctx, state, pod, removed, node); !s.IsSuccess() {
+			return framework.AsStatus(fmt.Errorf("running RemovePod on PreFilter plugin %q: %w", x.plugin.Name(), s.Err()))
+		}
+	}
+	return nil
+}
+
+// PostFilter runs until a plugin makes room or declares the case hopeless. The
+// messages of the others are joined.
+func (p *Profile) PostFilter(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, d *framework.Diagnosis) (*framework.PostFilterResult, *framework.Status) {
+	var result *framework.PostFilterResult
+	var reasons []string
+	for _, plugin := range p.postFilter {
+		r, s := plugin.PostFilter(ctx, state, pod, d)
+		if r != nil {
+			result = r
+		}
+		switch {
+		case s.IsSuccess():
+			return r, s
+		case s.Code() == framework.UnschedulableAndUnresolvable:
+			return r, s
+		case !s.IsRejected():
+			return r, framework.AsStatus(fmt.Errorf("running PostFilter plugin %q: %w", plugin.Name(), s.Err()))
+		}
+		reasons = append(reasons, s.Reasons()...)
+	}
+	return result, framework.NewStatus(framework.Unschedulable, reasons...)
+}
+
+// HasPostFilter tells whether anything can be done about a pod that fits nowhere.
+func (p *Profile) HasPostFilter() bool { return len(p.postFilter) > 0 }
+
+// Reserve takes what the pod needs; a refusal gives back all that was taken.
+func (p *Profile) Reserve(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, node string) (string, *framework.Status) {
+	for _, plugin := range p.reserve {
+		if s := plugin.Reserve(ctx, state, pod, node); !s.IsSuccess() {
+			p.Unreserve(ctx, state, pod, node)
+			return plugin.Name(), s
+		}
+	}
+	return "", nil
+}
+
+// Unreserve undoes Reserve, the last plugin first.
+func (p *Profile) Unreserve(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, node string) {
+	for _, plugin := range slices.Backward(p.reserve) {
+		plugin.Unreserve(ctx, state, pod, node)
+	}
+}
+
+// Permit returns Success, a refusal with the plugin's name, or Wait with the
+// plugins to wait for and how long each may take.
+func (p *Profile) Permit(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, node string) (plugin string, wait map[string]time.Duration, s *framework.Status) {
+	for _, x := range p.permit {
+		s, timeout := x.Permit(ctx, state, pod, node)
+		switch {
+		case s.IsWait():
+			if wait == nil {
+				wait = map[string]time.Duration{}
+			}
+			wait[x.Name()] = min(timeout, framework.MaxPermitTimeout)
+		case !s.IsSuccess():
+			return x.Name(), nil, s
+		}
+	}
+	if wait != nil {
+		return "", wait, framework.NewStatus(framework.Wait)
+	}
+	return "", nil, nil
+}
+
+// PreBindNeeded tells whether some plugin has work to do before the binding.
+func (p *Profile) PreBindNeeded(state *framework.CycleState) bool {
+	for _, plugin := range p.preBind {
+		if plugin.PreBindNeeded(state) {
+			return true
+		}
+	}
+	return false
+}
+
+// PreBind does what must be done before the binding.
+func (p *Profile) PreBind(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, node string) (string, *framework.Status) {
+	for _, plugin := range p.preBind {
+		if !plugin.PreBindNeeded(state) {
+			continue
+		}
+		if s := plugin.PreBind(ctx, state, pod, node); !s.IsSuccess() {
+			return plugin.Name(), s
+		}
+	}
+	return "", nil
+}
+
+// Bind writes the binding.
+func (p *Profile) Bind(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, node string) *framework.Status {
+	for _, plugin := range p.bind {
+		if s := plugin.Bind(ctx, state, pod, node); !s.IsSkip() {
+			return s
+		}
+	}
+	return framework.AsStatus(fmt.Errorf("no bind plugin took pod %s/%s", pod.Pod.Namespace, pod.Pod.Name))
+}
+
+// PostBind tells plugins of a binding.
+func (p *Profile) PostBind(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, node string) {
+	for _, plugin := range p.postBind {
+		plugin.PostBind(ctx, state, pod, node)
+	}
+}

@@ -1,0 +1,97 @@
+package profile
+
+import (
+	"context"
+	"fmt"
+
+	"proa/internal/scheduler/framework"
+)
+
+// Scores are what the plugins think of some nodes.
+type Scores struct {
+	Nodes []*framework.NodeInfo
+	Total []int64 // weighted sum over plugins, by position in Nodes
+}
+
+// Score ranks nodes that fit.
+func (p *Profile) Score(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, nodes []*framework.NodeInfo, each Each) (*Scores, error) {
+	for _, x := range p.preScore {
+		switch s := x.plugin.PreScore(ctx, state, pod, nodes); {
+		case s.IsSkip():
+			state.SkipScore |= x.bit
+		case !s.IsSuccess():
+			return nil, fmt.Errorf("running PreScore plugin %q: %w", x.plugin.Name(), s.Err())
+		}
+	}
+	total := make([]int64, len(nodes))
+	raw := make([]int64, len(nodes))
+	for i := range p.score {
+		x := &p.score[i]
+		if state.SkipScore&x.bit != 0 {
+			continue
+		}
+		if err := p.scoreWith(ctx, x, state, pod, nodes, raw, each); err != nil {
+			return nil, err
+		}
+		for n := range raw {
+			total[n] += raw[n] * x.weight
+		}
+	}
+	return &Scores{Nodes: nodes, Total: total}, nil
+}
+
+// Each calls f for 0 to n-1, possibly in parallel, and returns the first error.
+type Each func(n int, f func(i int) error) error
+
+func (p *Profile) scoreWith(ctx context.Context, x *at[framework.ScorePlugin], state *framework.CycleState, pod *framework.PodInfo, nodes []*framework.NodeInfo, raw []int64, each Each) error {
+	name := x.plugin.Name()
+	err := each(len(nodes), func(i int) error {
+		v, s := x.plugin.Score(ctx, state, pod, nodes[i])
+		if !s.IsSuccess() {
+			return fmt.Errorf("plugin %q failed with: %w", name, s.Err())
+		}
+		raw[i] = v
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("running Score plugins: %w", err)
+	}
+	if normal, ok := x.plugin.(framework.ScoreNormalizer); ok {
+		if s := normal.NormalizeScore(ctx, state, pod, nodes, raw); !s.IsSuccess() {
+			return fmt.Errorf("running Normalize on Score plugins: plugin %q failed with: %w", name, s.Err())
+		}
+	}
+	for i, v := range raw {
+		if v < 0 || v > framework.MaxNodeScore {
+			return fmt.Errorf("plugin %q returns an invalid score %d for node %s, it should be in the range of [0, %d] after normalizing",
+				name, v, nodes[i].Name(), framework.MaxNodeScore)
+		}
+	}
+	return nil
+}
+
+// Local tells whether, for this pod, every plugin's answer about a node depends
+// on that node alone, so that a cycle for an identical pod may start from the
+// results of this one.
+func (p *Profile) Local(pod *framework.PodInfo) bool {
+	for _, plugin := range p.all {
+		if x, ok := plugin.(framework.Equivalence); ok {
+			if !x.Local(pod) {
+				return false
+			}
+			continue
+		}
+		if isFilterOrScore(plugin) {
+			return false
+		}
+	}
+	return true
+}
+
+func isFilterOrScore(plugin framework.Plugin) bool {
+	if _, ok := plugin.(framework.FilterPlugin); ok {
+		return true
+	}
+	_, ok := plugin.(framework.ScorePlugin)
+	return ok
+}

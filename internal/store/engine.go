@@ -1,0 +1,78 @@
+package store
+
+import "context"
+
+// Codec turns objects into what an engine keeps and back. It is used from many
+// goroutines at once. Encode is given objects without metadata.resourceVersion
+// and must be deterministic: equal bytes are taken for an unchanged object.
+// Decode may keep no part of value.
+type Codec interface {
+	Encode(key Key, obj Object) ([]byte, error)
+	Decode(key Key, value []byte) (Object, error)
+}
+
+// Record is one object as an engine keeps it. Value is valid until the call it
+// was passed to returns.
+type Record struct {
+	Key      Key
+	Revision int64
+	Value    []byte
+}
+
+// Check says which revision of a key a transaction was computed from; 0 means
+// that the key was absent.
+type Check struct {
+	Key      Key
+	Revision int64
+}
+
+// Op is one change of one key. Prev is the revision it replaces, 0 for none.
+type Op struct {
+	Key    Key
+	Prev   int64
+	Value  []byte
+	Delete bool
+}
+
+// Txn is one transaction on its way into an engine, which sets Revision, or Err
+// when it refused this one alone.
+type Txn struct {
+	Checks []Check
+	Ops    []Op
+
+	Revision int64
+	Err      error
+}
+
+// Engine keeps transactions. It assigns their revisions: an embedded engine
+// counts up by one; one with other writers passes on what its server answers.
+//
+// The checks of a transaction held in the store's newest state when Commit was
+// called, and no two transactions of a batch touch a key that the other one
+// writes. An engine that is the only writer therefore need not look at them; one
+// that is not sends them along and reports those that failed with ErrConflict,
+// upon which the store runs the transaction again.
+type Engine interface {
+	// Load calls visit for every object that existed at a revision, in any order
+	// and from several goroutines at once, and returns that revision. Revision 0
+	// means the newest. ErrCompacted and ErrFuture when the engine does not hold it.
+	Load(ctx context.Context, revision int64, visit func(Record) error) (int64, error)
+
+	// Commit makes a batch durable with one sync and sets every Revision in
+	// ascending order. It is called by one goroutine. An error means that nothing
+	// of the batch may be acknowledged; an engine that no longer knows what is on
+	// its disk returns the same error from then on.
+	Commit(batch []*Txn) error
+
+	// Close releases the engine after the last call has returned.
+	Close() error
+}
+
+// Follower is an Engine with other writers. The store then publishes nothing
+// by itself: Follow hands over every transaction after a revision in revision
+// order, the store's own ones as the same pointers that Commit was given, and
+// Commit returns only after they were handed over. Follow ends with ctx.
+type Follower interface {
+	Engine
+	Follow(ctx context.Context, after int64, publish func(batch []*Txn) error) error
+}

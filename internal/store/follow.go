@@ -1,0 +1,76 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+)
+
+// follow publishes what an engine with other writers hands over, until ctx ends.
+// When the engine gives up, the store stops taking transactions: what it shows
+// would fall behind what is true.
+func (s *Store) follow(ctx context.Context, f Follower, after int64) {
+	err := f.Follow(ctx, after, s.publishFollowed)
+	if err != nil && !errors.Is(err, context.Canceled) {
+		slog.Error("Store lost its engine", "err", err)
+	}
+	s.queue.close()
+}
+
+// publishFollowed makes a batch of an engine with other writers visible.
+func (s *Store) publishFollowed(batch []*Txn) error {
+	s.publishing.Lock()
+	defer s.publishing.Unlock()
+	var events []Event
+	for _, t := range batch {
+		writes, err := s.writesOf(t)
+		if err != nil {
+			return err
+		}
+		for _, w := range writes {
+			events = append(events, s.apply(w, t.Revision))
+		}
+		s.draft.revision = t.Revision
+	}
+	s.publish(events)
+	return nil
+}
+
+// writesOf returns the changes of an own transaction, or decodes a foreign one.
+func (s *Store) writesOf(t *Txn) ([]write, error) {
+	if p, ok := s.inflight[t]; ok {
+		return p.tx.writes, nil
+	}
+	writes := make([]write, 0, len(t.Ops))
+	for _, op := range t.Ops {
+		w := write{kind: Updated, prev: s.draft.get(op.Key)}
+		switch {
+		case op.Delete && w.prev == nil:
+			continue
+		case op.Delete:
+			w.kind = Deleted
+			w.item = s.newItem(op.Key, t.Revision, copyMeta(w.prev.Object), 0)
+		default:
+			item, err := s.decode(op.Key, t.Revision, op.Value)
+			if err != nil {
+				return nil, err
+			}
+			w.item = item
+			if w.prev == nil {
+				w.kind = Created
+			}
+		}
+		writes = append(writes, w)
+	}
+	return writes, nil
+}
+
+// expect tells publishFollowed which transactions are the store's own.
+func (s *Store) expect(batch []*pending) {
+	s.publishing.Lock()
+	defer s.publishing.Unlock()
+	s.inflight = make(map[*Txn]*pending, len(batch))
+	for _, p := range batch {
+		s.inflight[&p.txn] = p
+	}
+}

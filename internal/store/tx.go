@@ -1,0 +1,221 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Tx is a transaction being computed: it reads one snapshot and its own writes.
+// It belongs to the goroutine that runs it and ends with the closure.
+type Tx struct {
+	store    *Store
+	snapshot *state
+	reads    map[Key]*Item // what the snapshot held, nil for nothing
+	writes   []write
+	index    map[Key]int // into writes
+}
+
+// write is one changed key.
+type write struct {
+	kind  EventType
+	item  *Item // after the change; for a deletion what its event shows
+	prev  *Item
+	value []byte
+}
+
+// Update runs fn as a transaction and commits what it wrote atomically and
+// durably. Every key that fn read must still be as fn saw it when the
+// transaction is sequenced, else fn runs again on newer state until ctx ends.
+// An error from fn is returned as it is and nothing is written. Update returns
+// the commit's revision; for a transaction that changed nothing, the revision
+// that it read.
+func (s *Store) Update(ctx context.Context, fn func(tx *Tx) error) (int64, error) {
+	for {
+		tx := &Tx{store: s, snapshot: s.history.newest.Load()}
+		if err := fn(tx); err != nil {
+			return 0, err
+		}
+		revision, err := s.commit(ctx, tx)
+		if !errors.Is(err, ErrConflict) {
+			return revision, err
+		}
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// commit encodes the transaction's writes, hands it to the sequencer and waits
+// for the outcome.
+func (s *Store) commit(ctx context.Context, tx *Tx) (int64, error) {
+	if err := tx.encode(); err != nil {
+		return 0, err
+	}
+	if len(tx.writes) == 0 {
+		return tx.snapshot.revision, nil
+	}
+	p := newPending(tx)
+	if err := s.queue.add(p); err != nil {
+		return 0, err
+	}
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		if p.withdraw() {
+			return 0, ctx.Err()
+		}
+		<-p.done // already on its way to the disk
+	}
+	return p.txn.Revision, p.txn.Err
+}
+
+// Snapshot is the state that the transaction reads. What is read through it is
+// not checked when the transaction commits.
+func (tx *Tx) Snapshot() *Snapshot { return &Snapshot{tx.snapshot} }
+
+// Get returns the item at key, the transaction's own write included, or ErrNotFound.
+func (tx *Tx) Get(key Key) (*Item, error) {
+	item := tx.read(key)
+	if item == nil {
+		return nil, ErrNotFound
+	}
+	return item, nil
+}
+
+// Create adds an object, which belongs to the transaction from then on. The item
+// gets its revision, and the object its resourceVersion, when the transaction
+// commits. ErrExists when there is one.
+func (tx *Tx) Create(key Key, obj Object) (*Item, error) {
+	if tx.read(key) != nil {
+		return nil, fmt.Errorf("create %s: %w", key, ErrExists)
+	}
+	return tx.put(key, obj), nil
+}
+
+// Put replaces an object, as Create adds one. ErrNotFound when there is none.
+// An object whose encoding equals that of the current one is not written: the
+// item then shows the current object and revision.
+func (tx *Tx) Put(key Key, obj Object) (*Item, error) {
+	if tx.read(key) == nil {
+		return nil, fmt.Errorf("put %s: %w", key, ErrNotFound)
+	}
+	return tx.put(key, obj), nil
+}
+
+// Delete removes an object. The event's item holds a copy of it with the
+// deletion's resourceVersion. ErrNotFound when there is none.
+func (tx *Tx) Delete(key Key) error {
+	item := tx.read(key)
+	if item == nil {
+		return fmt.Errorf("delete %s: %w", key, ErrNotFound)
+	}
+	_, err := tx.DeleteAs(key, copyMeta(item.Object))
+	return err
+}
+
+// DeleteAs removes an object and says what its event shows as the last state;
+// last belongs to the transaction from then on.
+func (tx *Tx) DeleteAs(key Key, last Object) (*Item, error) {
+	if tx.read(key) == nil {
+		return nil, fmt.Errorf("delete %s: %w", key, ErrNotFound)
+	}
+	item := tx.store.newItem(key, 0, last, 0)
+	tx.write(write{kind: Deleted, item: item, prev: tx.reads[key]})
+	return item, nil
+}
+
+// read returns what the transaction sees at key and notes that it looked.
+func (tx *Tx) read(key Key) *Item {
+	if i, ok := tx.index[key]; ok {
+		if w := tx.writes[i]; w.kind != Deleted {
+			return w.item
+		}
+		return nil
+	}
+	if item, ok := tx.reads[key]; ok {
+		return item
+	}
+	item := tx.snapshot.get(key)
+	if tx.reads == nil {
+		tx.reads = map[Key]*Item{}
+	}
+	tx.reads[key] = item
+	return item
+}
+
+func (tx *Tx) put(key Key, obj Object) *Item {
+	prev := tx.reads[key]
+	kind := Updated
+	if prev == nil {
+		kind = Created
+	}
+	if prev != nil && prev.Object == obj {
+		obj = copyMeta(obj) // a shared object cannot get a new resourceVersion
+	}
+	obj.SetResourceVersion("")
+	item := tx.store.newItem(key, 0, obj, 0)
+	tx.write(write{kind: kind, item: item, prev: prev})
+	return item
+}
+
+// write records the last word on a key.
+func (tx *Tx) write(w write) {
+	i, ok := tx.index[w.item.Key]
+	if !ok {
+		if tx.index == nil {
+			tx.index = map[Key]int{}
+		}
+		tx.index[w.item.Key] = len(tx.writes)
+		tx.writes = append(tx.writes, w)
+		return
+	}
+	tx.writes[i] = w
+}
+
+// encode fills in the values and drops the writes that change nothing.
+func (tx *Tx) encode() error {
+	kept := tx.writes[:0]
+	for _, w := range tx.writes {
+		if w.kind == Deleted {
+			if w.prev != nil { // else created and deleted in one transaction
+				kept = append(kept, w)
+			}
+			continue
+		}
+		value, err := tx.store.codec.Encode(w.item.Key, w.item.Object)
+		if err != nil {
+			return fmt.Errorf("encode %s: %w", w.item.Key, err)
+		}
+		same, err := tx.unchanged(w.prev, value)
+		if err != nil {
+			return err
+		}
+		if same {
+			w.item.Object, w.item.Revision = w.prev.Object, w.prev.Revision
+			w.item.size = w.prev.size
+			continue
+		}
+		w.value = value
+		w.item.size = int32(len(value))
+		kept = append(kept, w)
+	}
+	tx.writes = kept
+	return nil
+}
+
+// unchanged reports whether an item has this encoding. The engine's values are
+// not kept in memory, so one of equal length is encoded again.
+func (tx *Tx) unchanged(item *Item, value []byte) (bool, error) {
+	if item == nil || int(item.size) != len(value) {
+		return false, nil
+	}
+	obj := copyMeta(item.Object)
+	obj.SetResourceVersion("")
+	old, err := tx.store.codec.Encode(item.Key, obj)
+	if err != nil {
+		return false, fmt.Errorf("encode %s: %w", item.Key, err)
+	}
+	return bytes.Equal(old, value), nil
+}

@@ -1,0 +1,145 @@
+package volume
+
+import (
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/component-helpers/storage/ephemeral"
+
+	"proa/internal/client"
+	"proa/internal/controllers"
+)
+
+const (
+	claimFinalizer  = "kubernetes.io/pvc-protection"
+	volumeFinalizer = "kubernetes.io/pv-protection"
+)
+
+var everything = labels.Everything()
+
+// protection keeps claims that pods use, and volumes that are bound, from
+// disappearing: it holds a finalizer on each.
+type protection struct {
+	claims, volumes *controllers.Loop
+	claim           *client.Informer[*corev1.PersistentVolumeClaim]
+	volume          *client.Informer[*corev1.PersistentVolume]
+	pods            *client.Informer[*corev1.Pod]
+}
+
+func newProtection(c controllers.Config) *protection {
+	p := &protection{
+		claim:  client.Shared[*corev1.PersistentVolumeClaim](c.Cache),
+		volume: client.Shared[*corev1.PersistentVolume](c.Cache),
+		pods:   client.Shared[*corev1.Pod](c.Cache),
+	}
+	p.claims = controllers.NewLoop("persistentvolumeclaim-protection-controller", c, p.syncClaim)
+	p.volumes = controllers.NewLoop("persistentvolume-protection-controller", c, p.syncVolume)
+	p.pods.AddIndex(byPodUsed, usedClaims)
+	p.claim.OnChange(func(_, claim *corev1.PersistentVolumeClaim) {
+		if claim != nil && unsettled(claim, claimFinalizer) {
+			p.claims.EnqueueObject(claim)
+		}
+	})
+	p.volume.OnChange(func(_, volume *corev1.PersistentVolume) {
+		if volume != nil && unsettled(volume, volumeFinalizer) {
+			p.volumes.EnqueueObject(volume)
+		}
+	})
+	p.pods.OnChange(func(old, pod *corev1.Pod) {
+		if old != nil && pod == nil {
+			p.enqueueClaims(old)
+		}
+	})
+	return p
+}
+
+// unsettled says whether a finalizer is missing or about to be due.
+func unsettled(obj metav1.Object, finalizer string) bool {
+	return (obj.GetDeletionTimestamp() != nil) == slices.Contains(obj.GetFinalizers(), finalizer)
+}
+
+func (p *protection) enqueueClaims(pod *corev1.Pod) {
+	for i := range pod.Spec.Volumes {
+		if name := claimName(pod, &pod.Spec.Volumes[i]); name != "" {
+			p.claims.Enqueue(controllers.Key{Namespace: pod.Namespace, Name: name})
+		}
+	}
+}
+
+// claimName is the claim that a pod's volume uses, "" when it uses none.
+func claimName(pod *corev1.Pod, v *corev1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return ephemeral.VolumeClaimName(pod, v)
+	}
+	return ""
+}
+
+func usedClaims(pod *corev1.Pod) []string {
+	var keys []string
+	for i := range pod.Spec.Volumes {
+		if name := claimName(pod, &pod.Spec.Volumes[i]); name != "" {
+			keys = append(keys, pod.Namespace+"/"+name)
+		}
+	}
+	return keys
+}
+
+func (p *protection) syncClaim(ctx context.Context, key controllers.Key) (controllers.Result, error) {
+	claim, ok := p.claim.Cached(key.Namespace, key.Name)
+	if !ok || !unsettled(claim, claimFinalizer) {
+		return controllers.Result{}, nil
+	}
+	want := claim.DeepCopy()
+	if claim.DeletionTimestamp == nil {
+		want.Finalizers = append(want.Finalizers, claimFinalizer)
+	} else {
+		used, err := p.used(ctx, claim)
+		if err != nil || used {
+			return controllers.Result{}, err
+		}
+		want.Finalizers = slices.DeleteFunc(want.Finalizers, func(f string) bool { return f == claimFinalizer })
+	}
+	_, err := p.claim.Update(ctx, want)
+	return controllers.Result{}, ignoreStale(err)
+}
+
+// used says whether a scheduled pod uses the claim. The informer answers yes;
+// only the API itself may answer no, because data is lost after it.
+func (p *protection) used(ctx context.Context, claim *corev1.PersistentVolumeClaim) (bool, error) {
+	if slices.ContainsFunc(p.pods.ByIndex(byPodUsed, claimKey(claim)), scheduled) {
+		return true, nil
+	}
+	pods, err := p.pods.List(ctx, claim.Namespace, metav1.ListOptions{})
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(pods, func(pod *corev1.Pod) bool {
+		return scheduled(pod) && slices.Contains(usedClaims(pod), claimKey(claim))
+	}), nil
+}
+
+func scheduled(pod *corev1.Pod) bool { return pod.Spec.NodeName != "" }
+
+func (p *protection) syncVolume(ctx context.Context, key controllers.Key) (controllers.Result, error) {
+	volume, ok := p.volume.Cached("", key.Name)
+	if !ok || !unsettled(volume, volumeFinalizer) {
+		return controllers.Result{}, nil
+	}
+	want := volume.DeepCopy()
+	switch {
+	case volume.DeletionTimestamp == nil:
+		want.Finalizers = append(want.Finalizers, volumeFinalizer)
+	case volume.Status.Phase == corev1.VolumeBound:
+		return controllers.Result{}, nil
+	default:
+		want.Finalizers = slices.DeleteFunc(want.Finalizers, func(f string) bool { return f == volumeFinalizer })
+	}
+	_, err := p.volume.Update(ctx, want)
+	return controllers.Result{}, ignoreStale(err)
+}

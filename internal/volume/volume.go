@@ -1,0 +1,141 @@
+// Package volume is what pods keep: it binds PersistentVolumeClaims to
+// PersistentVolumes, keeps both from being deleted while they are used, makes
+// the claims of ephemeral volumes, and provisions directories on nodes for the
+// StorageClass local-path.
+//
+// Binding is one loop with one worker. A claim and a volume point at each other,
+// and two claims may want one volume: in sequence there is nothing to race for.
+// Every step is a write that the informer shows before the next decision, so a
+// crash between steps leaves a state that the next reconcile completes.
+package volume
+
+import (
+	"context"
+
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	storagehelpers "k8s.io/component-helpers/storage/volume"
+	"k8s.io/utils/ptr"
+
+	"proa/internal/client"
+	"proa/internal/controllers"
+)
+
+const (
+	component              = "persistentvolume-controller"
+	defaultClassAnnotation = "storageclass.kubernetes.io/is-default-class"
+
+	// indexes
+	byClaim   = "volume/claim"         // volumes by the claim they refer to
+	byClass   = "volume/class"         // volumes that refer to none, by class
+	unbound   = "volume/unbound-class" // claims that are not bound, by class; "" also for those without one
+	byPodUsed = "volume/used-claim"    // pods by the claims they use
+)
+
+// Config of a Controller. Controllers.Cache is required.
+type Config struct {
+	Controllers controllers.Config
+	// LocalPath configures the provisioner of the class local-path.
+	LocalPath LocalPath
+}
+
+// Controller runs all of it.
+type Controller struct {
+	binder     *binder
+	protection *protection
+	ephemeral  *ephemeralClaims
+	classes    *client.Informer[*storagev1.StorageClass]
+	local      LocalPath
+}
+
+// New returns a controller. Call it before the cache runs.
+func New(c Config) *Controller {
+	if c.LocalPath.Root == "" {
+		c.LocalPath.Root = defaultLocalRoot
+	}
+	return &Controller{
+		binder:     newBinder(c.Controllers, c.LocalPath),
+		protection: newProtection(c.Controllers),
+		ephemeral:  newEphemeralClaims(c.Controllers),
+		classes:    client.Shared[*storagev1.StorageClass](c.Controllers.Cache),
+		local:      c.LocalPath,
+	}
+}
+
+// Run works until ctx ends. The cache must have synced. It makes the StorageClass
+// local-path, unless nodes cannot serve it.
+func (c *Controller) Run(ctx context.Context) error {
+	if c.local.Remove != nil {
+		if err := c.makeClass(ctx); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.binder.loop.Run(ctx) })
+	g.Go(func() error { return c.protection.claims.Run(ctx) })
+	g.Go(func() error { return c.protection.volumes.Run(ctx) })
+	g.Go(func() error { return c.ephemeral.loop.Run(ctx) })
+	return g.Wait()
+}
+
+// makeClass makes local-path the default class of a cluster that has none.
+func (c *Controller) makeClass(ctx context.Context) error {
+	if _, ok := c.classes.Cached("", LocalPathClass); ok {
+		return nil
+	}
+	class := &storagev1.StorageClass{
+		ObjectMeta:        metav1.ObjectMeta{Name: LocalPathClass, Annotations: map[string]string{}},
+		Provisioner:       LocalPathProvisioner,
+		ReclaimPolicy:     ptr.To(corev1.PersistentVolumeReclaimDelete),
+		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
+	}
+	if defaultClass(c.classes.Select("", labels.Everything())) == nil {
+		class.Annotations[defaultClassAnnotation] = "true"
+	}
+	if _, err := c.classes.Create(ctx, class); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create storage class %s: %w", LocalPathClass, err)
+	}
+	return nil
+}
+
+// defaultClass is the newest of the classes that are marked as default.
+func defaultClass(classes []*storagev1.StorageClass) *storagev1.StorageClass {
+	var found *storagev1.StorageClass
+	for _, class := range classes {
+		if class.Annotations[defaultClassAnnotation] != "true" && class.Annotations["storageclass.beta.kubernetes.io/is-default-class"] != "true" {
+			continue
+		}
+		if found == nil || found.CreationTimestamp.Before(&class.CreationTimestamp) {
+			found = class
+		}
+	}
+	return found
+}
+
+// ignoreStale drops errors that another writer's change explains: the change
+// comes as an event of its own, and brings the key back.
+func ignoreStale(err error) error {
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+func claimKey(c *corev1.PersistentVolumeClaim) string { return c.Namespace + "/" + c.Name }
+
+func referredClaim(v *corev1.PersistentVolume) string {
+	if ref := v.Spec.ClaimRef; ref != nil {
+		return ref.Namespace + "/" + ref.Name
+	}
+	return ""
+}
+
+func isBindCompleted(c *corev1.PersistentVolumeClaim) bool {
+	return metav1.HasAnnotation(c.ObjectMeta, storagehelpers.AnnBindCompleted)
+}
