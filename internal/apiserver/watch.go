@@ -79,6 +79,7 @@ func (s *stream) serveHTTP(ctx context.Context, w *registry.Watch) error {
 	for {
 		events, err := w.Next(ctx)
 		if err != nil {
+			s.last(s.w, w)
 			s.end(s.w, err)
 			return nil
 		}
@@ -132,6 +133,17 @@ func (s *stream) encode(w io.Writer, e *registry.Event) error {
 	return s.form.WriteOther(w, e.Type, s.table.Kind(), row)
 }
 
+// last writes the bookmark from which a client can resume elsewhere when the
+// server stops.
+func (s *stream) last(to io.Writer, w *registry.Watch) {
+	if s.s.draining.Err() == nil || s.r.Context().Err() != nil {
+		return
+	}
+	if e, ok := w.Last(); ok {
+		s.encode(to, &e) // a client that is gone needs none
+	}
+}
+
 // end tells the client why the watch ends, unless it ends as it should.
 func (s *stream) end(w io.Writer, err error) {
 	if errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
@@ -166,9 +178,14 @@ func (s *stream) serveWebSocket(ctx context.Context, cancel context.CancelFunc, 
 	for {
 		events, err := w.Next(ctx)
 		if err != nil {
-			var b bytes.Buffer
-			if s.end(&b, err); b.Len() > 0 {
-				conn.WriteMessage(kind, message(kind, b.Bytes())) // a client that is gone needs no reason
+			for _, write := range []func(io.Writer){
+				func(to io.Writer) { s.last(to, w) },
+				func(to io.Writer) { s.end(to, err) },
+			} {
+				var b bytes.Buffer
+				if write(&b); b.Len() > 0 {
+					conn.WriteMessage(kind, message(kind, b.Bytes())) // a client that is gone needs none
+				}
 			}
 			deadline := time.Now().Add(time.Second)
 			conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), deadline)

@@ -111,6 +111,7 @@ func run(cmd *cobra.Command, options cluster.Options, progressFD int) error {
 	out := cmd.OutOrStdout()
 	options.Tell = newPrinter(out, options.Layout).tell
 	if progressFD > 0 {
+		syscall.CloseOnExec(progressFD) // containerd outlives this process and must not hold the parent
 		pipe := os.NewFile(uintptr(progressFD), "progress")
 		write := cluster.WriteProgress(pipe)
 		options.Tell = func(p cluster.Progress) {

@@ -2,8 +2,16 @@ package cluster
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/tools/record"
@@ -11,9 +19,27 @@ import (
 
 	"proa/internal/client"
 	"proa/internal/controllers"
+	"proa/internal/controllers/cronjob"
+	"proa/internal/controllers/daemonset"
+	"proa/internal/controllers/deployment"
+	"proa/internal/controllers/disruption"
+	"proa/internal/controllers/endpoints"
 	"proa/internal/controllers/endpointslice"
+	"proa/internal/controllers/garbagecollector"
+	"proa/internal/controllers/job"
+	"proa/internal/controllers/namespace"
+	"proa/internal/controllers/nodeipam"
+	"proa/internal/controllers/nodelifecycle"
+	"proa/internal/controllers/podgc"
+	"proa/internal/controllers/replicaset"
+	"proa/internal/controllers/replicationcontroller"
 	"proa/internal/controllers/rootca"
 	saccounts "proa/internal/controllers/serviceaccount"
+	"proa/internal/controllers/statefulset"
+	"proa/internal/controllers/tainteviction"
+	"proa/internal/controllers/ttlafterfinished"
+	"proa/internal/store"
+	"proa/internal/volume"
 )
 
 // component is anything that works on the shared state until its context ends.
@@ -21,13 +47,16 @@ type component interface {
 	Run(ctx context.Context) error
 }
 
+// terminatedPods is how many finished pods are kept before the oldest go.
+const terminatedPods = 12500
+
 // components returns what runs beside the API server in its process, on one
 // shared cache. Each writes as a user of its own, with the roles that upstream
 // gives that user and no more. They are made before the cache runs, so that it
 // knows every informer and index they need.
-func (cp *controlPlane) components(ctx context.Context) (*client.Cache, []component) {
+func (cp *controlPlane) components(ctx context.Context, l Layout) (*client.Cache, []component, error) {
 	cache := client.NewCache(cp.as(user.KubeControllerManager))
-	config := func(controller string) controllers.Config {
+	as := func(controller string) controllers.Config {
 		api := cp.asController(controller)
 		return controllers.Config{
 			Cache: cache.As(api),
@@ -37,11 +66,39 @@ func (cp *controlPlane) components(ctx context.Context) (*client.Cache, []compon
 			},
 		}
 	}
-	return cache, []component{
-		saccounts.New(config("service-account-controller")),
-		rootca.New(config("root-ca-cert-publisher"), cp.authority.CAPEM()),
-		endpointslice.New(config("endpointslice-controller")),
+	catalogue := cp.registry.Catalogue()
+	ipam, err := nodeipam.New(as("node-controller"), netip.MustParsePrefix(cp.settings.PodCIDR))
+	if err != nil {
+		return nil, nil, err
 	}
+	return cache, []component{
+		saccounts.New(as("service-account-controller")),
+		rootca.New(as("root-ca-cert-publisher"), cp.authority.CAPEM()),
+		endpointslice.New(as("endpointslice-controller")),
+		endpoints.New(as("endpoint-controller")),
+		namespace.New(as("namespace-controller"), catalogue),
+		garbagecollector.New(as("generic-garbage-collector"), catalogue),
+		replicaset.New(as("replicaset-controller")),
+		replicationcontroller.New(as("replication-controller")),
+		deployment.New(as("deployment-controller")),
+		statefulset.New(as("statefulset-controller")),
+		daemonset.New(as("daemon-set-controller")),
+		job.New(as("job-controller")),
+		cronjob.New(as("cronjob-controller")),
+		ttlafterfinished.New(as("ttl-after-finished-controller")),
+		disruption.New(as("disruption-controller"), catalogue),
+		nodelifecycle.New(as("node-controller")),
+		tainteviction.New(as("node-controller")),
+		ipam,
+		podgc.New(as("pod-garbage-collector"), terminatedPods),
+		volume.New(volume.Config{
+			Controllers: as("volume-controller"),
+			LocalPath: volume.LocalPath{
+				Root:   l.LocalPath(),
+				Remove: volume.RemoveThrough(cp.kubeletClient, kubeletAddress(client.Shared[*corev1.Node](cache))),
+			},
+		}),
+	}, nil
 }
 
 // asController is the API as the service account of one controller.
@@ -49,11 +106,39 @@ func (cp *controlPlane) asController(name string) client.API {
 	return cp.as(serviceaccount.MakeUsername("kube-system", name), serviceaccount.MakeGroupNames("kube-system")...)
 }
 
+// newKubeletClient returns the client for requests of the control plane to node agents.
+func newKubeletClient(config *tls.Config) *http.Client {
+	return &http.Client{
+		Transport:     &http.Transport{TLSClientConfig: config.Clone()},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+var errNoAddress = errors.New("node has no internal address")
+
+// kubeletAddress returns where a node's agent listens.
+func kubeletAddress(nodes *client.Informer[*corev1.Node]) func(name string) (string, error) {
+	return func(name string) (string, error) {
+		node, ok := nodes.Cached("", name)
+		if !ok {
+			return "", fmt.Errorf("node %s is not known", name)
+		}
+		for _, a := range node.Status.Addresses {
+			if a.Type == corev1.NodeInternalIP {
+				port := int(node.Status.DaemonEndpoints.KubeletEndpoint.Port)
+				return net.JoinHostPort(a.Address, strconv.Itoa(port)), nil
+			}
+		}
+		return "", fmt.Errorf("node %s: %w", name, errNoAddress)
+	}
+}
+
 // run serves the API and runs components until ctx ends.
 func (cp *controlPlane) run(ctx context.Context, cache *client.Cache, components []component) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return cp.server.Run(ctx, cp.listener) })
 	g.Go(func() error { return cache.Run(ctx) })
+	g.Go(func() error { return (&store.Compactor{Store: cp.store}).Run(ctx) })
 	g.Go(func() error {
 		if err := cache.WaitForSync(ctx); err != nil {
 			return nil // ctx ended

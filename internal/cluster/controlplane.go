@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 
@@ -37,7 +38,9 @@ type controlPlane struct {
 	auth      *auth.Auth
 	registry  *registry.Registry
 	server    *apiserver.Server
-	listener  net.Listener
+
+	kubeletClient *http.Client
+	listener      net.Listener
 }
 
 // openControlPlane puts the control plane together and binds its port. Nothing
@@ -48,7 +51,7 @@ func openControlPlane(ctx context.Context, l Layout, s Settings, authority *pki.
 		return nil, fmt.Errorf("open store: %w", err)
 	}
 	catalogue := builtin.Catalogue()
-	st, err := store.Open(ctx, store.Config{Engine: engine, Codec: registry.NewCodec(catalogue)})
+	st, err := store.Open(ctx, store.Config{Engine: engine, Codec: registry.NewCodec(catalogue), Indexes: registry.Indexes(catalogue)})
 	if err != nil {
 		engine.Close()
 		return nil, fmt.Errorf("open store: %w", err)
@@ -127,13 +130,13 @@ func (cp *controlPlane) newServer(chain *admission.Chain, serviceCIDR netip.Pref
 	if err != nil {
 		return fmt.Errorf("kubelet client certificate: %w", err)
 	}
+	kubeletTLS := &tls.Config{Certificates: []tls.Certificate{kubeletClient}, RootCAs: cp.authority.Cluster.Pool()}
+	cp.kubeletClient = newKubeletClient(kubeletTLS)
 	cp.server, err = apiserver.New(apiserver.Config{
 		Registry: cp.registry, Store: cp.store, Admission: chain,
 		Authenticator: cp.auth.Authenticator, Authorizer: cp.auth.Authorizer,
-		TLS: &tls.Config{Certificates: []tls.Certificate{serving}, ClientCAs: cp.authority.Cluster.Pool()},
-		Kubelet: connect.Config{
-			KubeletTLS: &tls.Config{Certificates: []tls.Certificate{kubeletClient}, RootCAs: cp.authority.Cluster.Pool()},
-		},
+		TLS:                 &tls.Config{Certificates: []tls.Certificate{serving}, ClientCAs: cp.authority.Cluster.Pool()},
+		Kubelet:             connect.Config{KubeletTLS: kubeletTLS},
 		Version:             kubernetesVersion(),
 		Address:             net.JoinHostPort(cp.settings.NodeIP, fmt.Sprint(cp.settings.Port)),
 		JWKS:                cp.auth.Tokens.JWKS(),

@@ -39,7 +39,7 @@ func (l Layout) Containerd() string     { return filepath.Join(l.Data, "containe
 func (l Layout) CNI() string            { return filepath.Join(l.Data, "cni") }
 func (l Layout) CNIState() string       { return filepath.Join(l.Run, "cni") }
 func (l Layout) Kubelet() string        { return filepath.Join(l.Data, "kubelet") }
-func (l Layout) Volumes() string        { return filepath.Join(l.Data, "volumes") }
+func (l Layout) LocalPath() string      { return filepath.Join(l.Kubelet(), "local-path") }
 func (l Layout) Logs() string           { return filepath.Join(l.Data, "logs") }
 func (l Layout) LogFile() string        { return filepath.Join(l.Logs(), "proa.log") }
 func (l Layout) Manifests() string      { return filepath.Join(l.Data, "manifests") }

@@ -35,7 +35,7 @@ type node struct {
 	authority *pki.Authority
 	bin       payload.Bin
 	runtime   *containerd.Runtime
-	api       client.API // as this node
+	system    client.API // as the control plane, for what a node may not see or write
 	network   *network.Network
 	agent     *kubelet.Kubelet
 }
@@ -62,7 +62,7 @@ func containerdConfig(l Layout, bin payload.Bin) containerd.Config {
 // may not, the DNS Service. Cache is the one that network and agent read
 // through; it must not run yet.
 func (n *node) join(api, system client.API, cache *client.Cache) error {
-	n.api = api
+	n.system = system
 	config := networkConfig(n.layout, n.settings, cache.As(api))
 	config.API = system
 	var err error
@@ -109,7 +109,7 @@ func (n *node) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	send := true
-	w, err := client.Of[*corev1.Node](n.api).Watch(ctx, "", metav1.ListOptions{
+	w, err := client.Of[*corev1.Node](n.system).Watch(ctx, "", metav1.ListOptions{
 		FieldSelector:       fields.OneTermEqualSelector("metadata.name", n.settings.NodeName).String(),
 		SendInitialEvents:   &send,
 		AllowWatchBookmarks: true, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,

@@ -108,7 +108,11 @@ func serve(ctx context.Context, g *errgroup.Group, o Options, s Settings, author
 	if err != nil {
 		return err
 	}
-	cache, components := cp.components(ctx)
+	cache, components, err := cp.components(ctx, l)
+	if err != nil {
+		cp.close()
+		return err
+	}
 	if n != nil {
 		if err := n.join(cp.as(nodePrefix+s.NodeName, nodesGroup), cp.as(dnsUser, user.SystemPrivilegedGroup), cache); err != nil {
 			cp.close()

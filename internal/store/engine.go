@@ -68,6 +68,28 @@ type Engine interface {
 	Close() error
 }
 
+// Change is one change of one key in an engine's log. Its Value is valid until
+// the call it was passed to returns.
+type Change struct {
+	Op
+	Revision int64
+}
+
+// Historian is an Engine that keeps what was replaced and deleted for a while,
+// so that watches resume across a restart.
+type Historian interface {
+	Engine
+
+	// History calls visit for the changes up to a revision, newest first, until
+	// visit returns false or no more are kept whole. It returns the revision
+	// above which none was left out.
+	History(upTo int64, visit func(Change) bool) (after int64, err error)
+
+	// ValueAt returns what a revision wrote at a key, ErrCompacted when that is
+	// no longer kept.
+	ValueAt(key Key, revision int64) ([]byte, error)
+}
+
 // Follower is an Engine with other writers. The store then publishes nothing
 // by itself: Follow hands over every transaction after a revision in revision
 // order, the store's own ones as the same pointers that Commit was given, and

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strconv"
 )
 
 // follow publishes what an engine with other writers hands over, until ctx ends.
@@ -49,7 +50,7 @@ func (s *Store) writesOf(t *Txn) ([]write, error) {
 			continue
 		case op.Delete:
 			w.kind = Deleted
-			w.item = s.newItem(op.Key, t.Revision, copyMeta(w.prev.Object), 0)
+			w.item = s.deletion(w.prev, t.Revision)
 		default:
 			item, err := s.decode(op.Key, t.Revision, op.Value)
 			if err != nil {
@@ -73,4 +74,11 @@ func (s *Store) expect(batch []*pending) {
 	for _, p := range batch {
 		s.inflight[&p.txn] = p
 	}
+}
+
+// deletion is what the event of a deletion shows of an item that its transaction says no more about.
+func (s *Store) deletion(prev *Item, revision int64) *Item {
+	last := copyMeta(prev.Object)
+	last.SetResourceVersion(strconv.FormatInt(revision, 10))
+	return s.newItem(prev.Key, revision, last, 0)
 }

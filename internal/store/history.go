@@ -19,6 +19,7 @@ import (
 type history struct {
 	maxEvents int
 	maxBytes  int64
+	indexes   *indexes
 
 	newest atomic.Pointer[state] // written under mu, read by anyone
 
@@ -27,9 +28,11 @@ type history struct {
 	floor     int64 // of topics that do not exist yet; events up to it are gone
 	events    int
 	bytes     int64
-	published chan struct{} // closed and replaced after newest changed
-	waiting   atomic.Bool   // somebody waits for published
-	rewound   []*state      // recently computed, most recent last
+	whole     bool            // nothing was dropped since the store was opened
+	stale     []chan struct{} // to be closed by wake
+	published chan struct{}   // closed and replaced after newest changed
+	waiting   atomic.Bool     // somebody waits for published
+	rewound   []*state        // recently computed, most recent last
 
 	rewinding sync.Mutex // serialises computing states; held before mu
 }
@@ -42,6 +45,9 @@ type topic struct {
 	head   int   // events[head] is the oldest kept one
 	base   int64 // its sequence number
 
+	indexes *indexes
+	series  map[seriesKey]*series // those that are watched
+
 	changed chan struct{} // closed and replaced after events were added
 	waiting atomic.Bool   // somebody waits for changed
 	dirty   bool          // events were added since changed was last closed
@@ -51,10 +57,12 @@ type topic struct {
 // asked for. A client that reads a list in pages asks for the same one again.
 const keptSnapshots = 8
 
-func newHistory(newest *state, maxEvents int, maxBytes int64) *history {
+func newHistory(newest *state, x *indexes, maxEvents int, maxBytes int64) *history {
 	h := &history{
 		maxEvents: maxEvents,
 		maxBytes:  maxBytes,
+		indexes:   x,
+		whole:     true,
 		topics:    map[schema.GroupResource]*topic{},
 		floor:     newest.revision,
 		published: make(chan struct{}),
@@ -81,6 +89,8 @@ func (t *topic) after(revision int64) int64 {
 func (t *topic) drop(n int) (bytes int64) {
 	for i := t.head; i < t.head+n; i++ {
 		bytes += retained(t.events[i])
+		seq := t.base + int64(i-t.head)
+		t.concerned(&t.events[i], func(s *series) { s.drop(seq) })
 		t.floor = max(t.floor, t.events[i].Item.Revision)
 		t.events[i] = Event{}
 	}
@@ -105,7 +115,7 @@ func retained(e Event) int64 {
 func (h *history) topicLocked(gr schema.GroupResource) *topic {
 	t, ok := h.topics[gr]
 	if !ok {
-		t = &topic{floor: h.floor, changed: make(chan struct{})}
+		t = &topic{floor: h.floor, indexes: h.indexes, changed: make(chan struct{})}
 		h.topics[gr] = t
 	}
 	return t
@@ -117,13 +127,24 @@ func (h *history) publish(newest *state, events []Event) {
 	defer h.mu.Unlock()
 	for _, e := range events {
 		t := h.topicLocked(e.Item.Key.Resource)
+		seq := t.end()
 		t.events = append(t.events, e)
 		t.dirty = true
+		t.concerned(&e, func(s *series) { h.growLocked(s, seq) })
 		h.events++
 		h.bytes += retained(e)
 	}
 	h.newest.Store(newest)
 	h.trimLocked()
+}
+
+// growLocked adds an event to a series and has its watches woken.
+func (h *history) growLocked(s *series, seq int64) {
+	s.seqs = append(s.seqs, seq)
+	if s.waiting.CompareAndSwap(true, false) {
+		h.stale = append(h.stale, s.changed)
+		s.changed = make(chan struct{})
+	}
 }
 
 // trimLocked drops the oldest events while a budget is exceeded, a few at a time.
@@ -142,6 +163,7 @@ func (h *history) trimLocked() {
 		trimmed = true
 	}
 	if trimmed {
+		h.whole = false
 		h.forgetSnapshotsLocked()
 	}
 }
@@ -169,7 +191,7 @@ func (h *history) compact(revision int64) error {
 	case revision < h.floor:
 		return ErrCompacted
 	}
-	h.floor = revision
+	h.floor, h.whole = revision, false
 	for _, t := range h.topics {
 		n := int(t.after(revision) - t.base)
 		h.events -= n
@@ -249,10 +271,21 @@ func (h *history) pathTo(revision int64) (*state, map[schema.GroupResource][]Eve
 
 // rewind returns the state at an earlier revision.
 func rewind(from *state, revision int64, undo map[schema.GroupResource][]Event) *state {
-	out := &state{revision: revision, index: from.index, trees: slices.Clone(from.trees)}
+	out := &state{
+		revision: revision, index: from.index, trees: slices.Clone(from.trees),
+		indexes: from.indexes, fields: slices.Clone(from.fields),
+	}
 	for gr, events := range undo {
 		past := out.tree(gr).Copy()
+		for _, i := range out.indexes.of[gr] {
+			out.fields[i] = out.fields[i].Copy()
+		}
 		for _, e := range slices.Backward(events) {
+			was := e.Item
+			if e.Type == Deleted {
+				was = nil
+			}
+			out.indexes.move(out.fields, gr, was, e.Prev)
 			if e.Prev != nil {
 				past.Set(e.Prev)
 			} else {
@@ -277,7 +310,8 @@ func (h *history) wait() <-chan struct{} {
 // proportion to those who wait for it.
 func (h *history) wake() {
 	h.mu.Lock()
-	var stale []chan struct{}
+	stale := h.stale
+	h.stale = nil
 	for _, t := range h.topics {
 		if t.dirty && t.waiting.CompareAndSwap(true, false) {
 			stale = append(stale, t.changed)

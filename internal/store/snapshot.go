@@ -42,6 +42,29 @@ func (sn *Snapshot) Range(gr schema.GroupResource, namespace string, after Key, 
 	})
 }
 
+// RangeField is Range for the items whose indexed field has a value. It returns
+// false, and calls nothing, when the store has no such index.
+func (sn *Snapshot) RangeField(gr schema.GroupResource, field, value, namespace string, after Key, fn func(*Item) bool) bool {
+	i := sn.state.indexes.find(gr, field)
+	if i < 0 {
+		return false
+	}
+	start := Key{Namespace: after.Namespace, Name: after.Name}
+	if start.Namespace < namespace {
+		start = Key{Namespace: namespace}
+	}
+	sn.state.fields[i].Ascend(fieldEntry{value, &Item{Key: start}}, func(e fieldEntry) bool {
+		switch {
+		case e.value != value, namespace != "" && e.item.Key.Namespace != namespace:
+			return false
+		case compareKeys(e.item.Key, after) == 0:
+			return true
+		}
+		return fn(e.item)
+	})
+	return true
+}
+
 // Len counts the items of a resource in one namespace, or in all of them if
 // namespace is empty.
 func (sn *Snapshot) Len(gr schema.GroupResource, namespace string) int {

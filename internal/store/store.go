@@ -84,6 +84,9 @@ type Config struct {
 	Events     int
 	EventBytes int64
 
+	// Indexes are the fields by which items are found without a scan.
+	Indexes []Index
+
 	// EncodingBytes bounds the encodings that items keep. 0 means 32 MiB.
 	EncodingBytes int64
 }
@@ -95,6 +98,7 @@ type Store struct {
 	follows   bool // the engine has other writers
 	encodings *encodingCache
 	history   *history
+	indexes   *indexes
 
 	queue  queue
 	awake  chan struct{} // tells the waker that something was published
@@ -104,6 +108,7 @@ type Store struct {
 	once   sync.Once
 
 	sequenced chan struct{} // closed when the sequencer has ended
+	refilling sync.Mutex    // held while the engine's history is read
 
 	publishing sync.Mutex // guards the rest; held while transactions become visible
 	draft      *draft
@@ -119,14 +124,15 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		awake:     make(chan struct{}, 1),
 		closed:    make(chan struct{}),
 		sequenced: make(chan struct{}),
-		draft:     newDraft(),
+		indexes:   newIndexes(c.Indexes),
 	}
+	s.draft = newDraft(s.indexes)
 	s.queue.init()
 	if err := s.load(ctx, s.draft, 0); err != nil {
 		return nil, fmt.Errorf("load store: %w", err)
 	}
 	loaded := s.draft.freeze(nil)
-	s.history = newHistory(loaded, cmp.Or(c.Events, 100_000), cmp.Or(c.EventBytes, 16<<20))
+	s.history = newHistory(loaded, s.indexes, cmp.Or(c.Events, 100_000), cmp.Or(c.EventBytes, 16<<20))
 
 	running, stop := context.WithCancel(context.Background())
 	s.stop = stop
@@ -194,6 +200,8 @@ func (s *Store) Close() error {
 		<-s.sequenced // a Follower must hand over what is being committed
 		s.stop()
 		s.done.Wait()
+		s.refilling.Lock()
+		defer s.refilling.Unlock()
 		err = s.engine.Close()
 	})
 	return err
@@ -212,6 +220,9 @@ func (s *Store) Snapshot() *Snapshot { return &Snapshot{s.history.newest.Load()}
 // does not reach back to it, ErrFuture when it has not been reached.
 func (s *Store) SnapshotAt(revision int64) (*Snapshot, error) {
 	st, err := s.history.at(revision)
+	if errors.Is(err, ErrCompacted) && s.refill(revision) {
+		st, err = s.history.at(revision)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("snapshot at %d: %w", revision, err)
 	}
@@ -221,7 +232,7 @@ func (s *Store) SnapshotAt(revision int64) (*Snapshot, error) {
 // LoadAt reads the state at a revision from the engine's history, which reaches
 // back further than SnapshotAt and costs as much as opening the store.
 func (s *Store) LoadAt(ctx context.Context, revision int64) (*Snapshot, error) {
-	d := newDraft()
+	d := newDraft(s.indexes)
 	if err := s.load(ctx, d, revision); err != nil {
 		return nil, fmt.Errorf("load revision %d: %w", revision, err)
 	}
@@ -248,7 +259,11 @@ func (s *Store) WaitFor(ctx context.Context, revision int64) error {
 // Compact forgets the events up to a revision: watches and SnapshotAt can no
 // longer start before it. ErrFuture or ErrCompacted when it is out of range.
 func (s *Store) Compact(_ context.Context, revision int64) error {
-	if err := s.history.compact(revision); err != nil {
+	err := s.history.compact(revision)
+	if errors.Is(err, ErrCompacted) && s.refill(revision) {
+		err = s.history.compact(revision)
+	}
+	if err != nil {
 		return fmt.Errorf("compact to %d: %w", revision, err)
 	}
 	return nil

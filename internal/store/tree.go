@@ -47,6 +47,9 @@ type state struct {
 	revision int64
 	index    map[schema.GroupResource]int // into trees; shared by states, never changed
 	trees    []*tree
+
+	indexes *indexes
+	fields  []*fieldTree // one for each index
 }
 
 func (s *state) tree(gr schema.GroupResource) *tree {
@@ -65,8 +68,12 @@ type draft struct {
 	dirty map[int]struct{}
 }
 
-func newDraft() *draft {
-	return &draft{state: state{index: map[schema.GroupResource]int{}}, dirty: map[int]struct{}{}}
+func newDraft(x *indexes) *draft {
+	d := &draft{state: state{index: map[schema.GroupResource]int{}, indexes: x}, dirty: map[int]struct{}{}}
+	for range x.all {
+		d.fields = append(d.fields, newFieldTree())
+	}
+	return d
 }
 
 // mutable returns the tree of a resource for a change.
@@ -82,18 +89,32 @@ func (d *draft) mutable(gr schema.GroupResource) *tree {
 	return d.trees[i]
 }
 
-func (d *draft) set(item *Item) { d.mutable(item.Key.Resource).Set(item) }
-func (d *draft) remove(key Key) { d.mutable(key.Resource).Delete(&Item{Key: key}) }
+func (d *draft) set(item *Item) {
+	was, _ := d.mutable(item.Key.Resource).Set(item)
+	d.indexes.move(d.fields, item.Key.Resource, was, item)
+}
+
+func (d *draft) remove(key Key) {
+	was, _ := d.mutable(key.Resource).Delete(&Item{Key: key})
+	d.indexes.move(d.fields, key.Resource, was, nil)
+}
 
 // freeze returns the draft's content as a state. from is what the last freeze
 // returned, nil the first time: trees that did not change since are taken from it.
 func (d *draft) freeze(from *state) *state {
 	out := &state{revision: d.revision, index: d.index, trees: make([]*tree, len(d.trees))}
+	out.indexes, out.fields = d.indexes, make([]*fieldTree, len(d.fields))
 	if from != nil {
 		copy(out.trees, from.trees)
+		copy(out.fields, from.fields)
 	}
 	for i := range d.dirty {
 		out.trees[i] = d.trees[i].Copy()
+	}
+	for i, index := range d.indexes.all {
+		if t, ok := d.index[index.Resource]; !ok || has(d.dirty, t) || out.fields[i] == nil {
+			out.fields[i] = d.fields[i].Copy()
+		}
 	}
 	clear(d.dirty)
 	return out
@@ -110,4 +131,14 @@ func (d *draft) load(items []*Item) {
 	for _, item := range items {
 		d.mutable(item.Key.Resource).Load(item)
 	}
+	for i := range d.indexes.all {
+		if t := d.tree(d.indexes.all[i].Resource); t != nil {
+			d.indexes.all[i].fill(d.fields[i], t)
+		}
+	}
+}
+
+func has(set map[int]struct{}, i int) bool {
+	_, ok := set[i]
+	return ok
 }

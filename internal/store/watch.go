@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -18,6 +19,8 @@ const watchBatch = 256
 type Watch struct {
 	store     *Store
 	topic     *topic
+	series    *series // of the value that is watched for; nil: every event
+	key       seriesKey
 	namespace string
 	stopped   chan struct{}
 
@@ -32,6 +35,25 @@ type Watch struct {
 // Watch starts after a revision; from <= 0 means from now. ErrCompacted when the
 // events after it are no longer held, ErrFuture when it has not been reached.
 func (s *Store) Watch(gr schema.GroupResource, namespace string, from int64) (*Watch, error) {
+	w, err := s.watch(gr, namespace, from, seriesKey{index: -1})
+	if errors.Is(err, ErrCompacted) && s.refill(from) {
+		return s.watch(gr, namespace, from, seriesKey{index: -1})
+	}
+	return w, err
+}
+
+// WatchField is Watch for the items whose indexed field has a value, had it
+// before an event, or both. Without such an index it is Watch.
+func (s *Store) WatchField(gr schema.GroupResource, field, value, namespace string, from int64) (*Watch, error) {
+	key := seriesKey{s.indexes.find(gr, field), value}
+	w, err := s.watch(gr, namespace, from, key)
+	if errors.Is(err, ErrCompacted) && s.refill(from) {
+		return s.watch(gr, namespace, from, key)
+	}
+	return w, err
+}
+
+func (s *Store) watch(gr schema.GroupResource, namespace string, from int64, key seriesKey) (*Watch, error) {
 	h := s.history
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -45,14 +67,18 @@ func (s *Store) Watch(gr schema.GroupResource, namespace string, from int64) (*W
 	if from < t.floor {
 		return nil, fmt.Errorf("watch %s from %d: %w", gr, from, ErrCompacted)
 	}
-	return &Watch{
+	w := &Watch{
 		store:     s,
 		topic:     t,
 		namespace: namespace,
 		stopped:   make(chan struct{}),
 		next:      t.after(from),
 		revision:  from,
-	}, nil
+	}
+	if key.index >= 0 {
+		w.series, w.key = t.join(key, w.next), key
+	}
+	return w, nil
 }
 
 // Next blocks until there are events and returns those that wait, in order, up
@@ -93,6 +119,9 @@ func (w *Watch) read() (<-chan struct{}, error) {
 	if w.isStopped {
 		return nil, ErrClosed
 	}
+	if w.series != nil {
+		return w.readSeries()
+	}
 	if w.next < w.topic.base {
 		return nil, ErrCompacted
 	}
@@ -109,6 +138,26 @@ func (w *Watch) read() (<-chan struct{}, error) {
 	return w.topic.changed, nil
 }
 
+// readSeries is read for the events of a series. The locks are held.
+func (w *Watch) readSeries() (<-chan struct{}, error) {
+	s := w.series
+	if w.next <= s.dropped {
+		return nil, ErrCompacted
+	}
+	for _, seq := range s.seqs[s.from(w.next):] {
+		if len(w.batch) == watchBatch {
+			return nil, nil
+		}
+		w.next = seq + 1
+		if e := w.topic.since(seq)[0]; w.namespace == "" || e.Item.Key.Namespace == w.namespace {
+			w.batch = append(w.batch, e)
+		}
+	}
+	w.next = w.topic.end()
+	s.waiting.Store(true)
+	return s.changed, nil
+}
+
 // Revision is how far this watch has come: every event up to it was returned by
 // Next. It moves on while the resource is idle, which is what bookmarks are for.
 func (w *Watch) Revision() int64 {
@@ -117,21 +166,36 @@ func (w *Watch) Revision() int64 {
 	defer h.mu.RUnlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	next, lost := w.next, w.next < w.topic.base
+	if s := w.series; s != nil {
+		next, lost = w.topic.end(), w.next <= s.dropped
+		if i := s.from(w.next); i < len(s.seqs) {
+			next = s.seqs[i]
+		}
+	}
 	switch {
-	case w.next == w.topic.end():
+	case lost:
+	case next == w.topic.end():
 		w.revision = h.revision()
-	case w.next >= w.topic.base:
-		w.revision = max(w.revision, w.topic.since(w.next)[0].Item.Revision-1)
+	default:
+		w.revision = max(w.revision, w.topic.since(next)[0].Item.Revision-1)
 	}
 	return w.revision
 }
 
 // Stop ends the watch; Next then fails with ErrClosed.
 func (w *Watch) Stop() {
+	if w.series != nil {
+		w.store.history.mu.Lock()
+		defer w.store.history.mu.Unlock()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.isStopped {
 		w.isStopped = true
 		close(w.stopped)
+		if w.series != nil {
+			w.topic.leave(w.key)
+		}
 	}
 }

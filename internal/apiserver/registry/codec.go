@@ -33,6 +33,18 @@ func NewCodec(c *apis.Catalogue) *Codec {
 	return &Codec{catalogue: c, scheme: s, protobuf: protobuf.NewSerializer(s, s)}
 }
 
+// Indexes are the indexes that the kinds of a catalogue ask for, to open their
+// store with.
+func Indexes(c *apis.Catalogue) []store.Index {
+	var all []store.Index
+	for _, r := range c.All() {
+		for _, field := range r.Indexed {
+			all = append(all, store.Index{Resource: r.GroupResource(), Field: field, Value: r.Fields[field]})
+		}
+	}
+	return all
+}
+
 // Encode implements store.Codec.
 func (c *Codec) Encode(key store.Key, obj store.Object) ([]byte, error) {
 	if u, ok := obj.(*unstructured.Unstructured); ok {

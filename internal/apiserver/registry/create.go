@@ -235,9 +235,11 @@ func (r *Registry) authorizeCreate(ctx context.Context, q *Request) error {
 }
 
 func (r *Registry) authorize(ctx context.Context, q *Request, verb, name string) error {
-	if r.authorizer == nil {
-		return nil
-	}
+	return r.decide(ctx, authorization(q, verb, name))
+}
+
+// authorization is what an authorizer is asked about q.
+func authorization(q *Request, verb, name string) authorizer.AttributesRecord {
 	group, version := q.View.Group, q.View.Version
 	if s := q.View.Served; s != nil {
 		group, version = s.Group, s.Version
@@ -248,6 +250,13 @@ func (r *Registry) authorize(ctx context.Context, q *Request, verb, name string)
 	}
 	if group == "" && q.View.Plural == "namespaces" {
 		attrs.Namespace = name
+	}
+	return attrs
+}
+
+func (r *Registry) decide(ctx context.Context, attrs authorizer.AttributesRecord) error {
+	if r.authorizer == nil {
+		return nil
 	}
 	decision, reason, err := r.authorizer.Authorize(ctx, attrs)
 	if decision == authorizer.DecisionAllow {

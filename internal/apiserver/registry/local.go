@@ -3,10 +3,14 @@ package registry
 import (
 	"context"
 	"strconv"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa/internal/apis"
@@ -16,16 +20,75 @@ import (
 )
 
 // As returns the in-process transport: the request path as user u, authorized
-// but neither encoded nor decoded.
-func (r *Registry) As(u user.Info) client.API { return &local{r, u} }
+// but neither encoded nor decoded. The user agent names the field manager of its
+// writes; without one it is the program that upstream runs as this user.
+func (r *Registry) As(u user.Info, userAgent ...string) client.API {
+	l := &local{registry: r, user: u, userAgent: programOf(u)}
+	if len(userAgent) > 0 {
+		l.userAgent = userAgent[0]
+	}
+	return l
+}
 
 type local struct {
-	registry *Registry
-	user     user.Info
+	registry  *Registry
+	user      user.Info
+	userAgent string
+}
+
+// programOf is the name of the program that upstream runs as a user: controllers
+// share one, each with a service account of its own.
+func programOf(u user.Info) string {
+	if u == nil {
+		return ""
+	}
+	name := u.GetName()
+	last := name[strings.LastIndexByte(name, ':')+1:]
+	switch {
+	case strings.HasPrefix(name, "system:node:"):
+		return "kubelet"
+	case strings.HasPrefix(name, serviceaccount.ServiceAccountUsernamePrefix+metav1.NamespaceSystem+":"):
+		return "kube-controller-manager"
+	case name == user.APIServerUser:
+		return "kube-apiserver"
+	}
+	return last
 }
 
 // request finds what a reference names and checks that the user may do it.
 func (l *local) request(ctx context.Context, ref client.Ref, verb string) (*Request, error) {
+	q, err := l.find(ref)
+	if err != nil {
+		return nil, err
+	}
+	return q, l.registry.authorize(ctx, q, verb, q.Name)
+}
+
+// selection is request for list and watch, whose selectors authorizers may
+// consider: a selector for one name counts as naming it (KEP-4601).
+func (l *local) selection(ctx context.Context, ref client.Ref, verb string, opts *metav1.ListOptions) (*Request, error) {
+	q, err := l.find(ref)
+	if err != nil {
+		return nil, err
+	}
+	attrs := authorization(q, verb, q.Name)
+	if sel, err := fields.ParseSelector(opts.FieldSelector); err != nil {
+		attrs.FieldSelectorParsingErr = err
+	} else {
+		attrs.FieldSelectorRequirements = sel.Requirements()
+		if name, ok := sel.RequiresExactMatch(metav1.ObjectNameField); ok && attrs.Name == "" {
+			attrs.Name = name
+		}
+	}
+	if sel, err := labels.Parse(opts.LabelSelector); err != nil {
+		attrs.LabelSelectorParsingErr = err
+	} else {
+		attrs.LabelSelectorRequirements, _ = sel.Requirements()
+	}
+	return q, l.registry.decide(ctx, attrs)
+}
+
+func (l *local) find(ref client.Ref) (*Request, error) {
 	view, ok := l.registry.catalogue.Lookup(ref.Resource)
 	if !ok {
 		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
@@ -34,8 +97,7 @@ func (l *local) request(ctx context.Context, ref client.Ref, verb string) (*Requ
 			Details: &metav1.StatusDetails{Group: ref.Resource.Group, Kind: ref.Resource.Resource},
 		}}
 	}
-	q := &Request{User: l.user, View: view, Namespace: ref.Namespace, Name: ref.Name, Subresource: ref.Subresource}
-	return q, l.registry.authorize(ctx, q, verb, q.Name)
+	return &Request{User: l.user, UserAgent: l.userAgent, View: view, Namespace: ref.Namespace, Name: ref.Name, Subresource: ref.Subresource}, nil
 }
 
 // object returns an item in the version that the caller asked for, without TypeMeta.
@@ -78,7 +140,7 @@ func (l *local) Get(ctx context.Context, ref client.Ref, opts metav1.GetOptions)
 }
 
 func (l *local) List(ctx context.Context, ref client.Ref, opts metav1.ListOptions) (*client.List, error) {
-	q, err := l.request(ctx, ref, "list")
+	q, err := l.selection(ctx, ref, "list", &opts)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +161,7 @@ func (l *local) List(ctx context.Context, ref client.Ref, opts metav1.ListOption
 }
 
 func (l *local) Watch(ctx context.Context, ref client.Ref, opts metav1.ListOptions) (client.Watch, error) {
-	q, err := l.request(ctx, ref, "watch")
+	q, err := l.selection(ctx, ref, "watch", &opts)
 	if err != nil {
 		return nil, err
 	}

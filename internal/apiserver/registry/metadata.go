@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -121,12 +122,8 @@ func (q *Request) manager(fieldManager string) string {
 	if fieldManager != "" {
 		return fieldManager
 	}
-	if q.UserAgent != "" || q.User == nil {
-		name, _, _ := strings.Cut(q.UserAgent, "/")
-		return printable(name)
-	}
-	name := q.User.GetName()
-	return printable(name[strings.LastIndexByte(name, ':')+1:])
+	name, _, _ := strings.Cut(cmp.Or(q.UserAgent, programOf(q.User)), "/")
+	return printable(name)
 }
 
 func printable(s string) string {

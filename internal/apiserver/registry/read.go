@@ -180,7 +180,7 @@ func (p *page) collect(q *Request, sel *selector) *ItemList {
 		list.Items = make([]*store.Item, 0, p.snapshot.Len(gr, sel.namespace))
 	}
 	more := false
-	p.snapshot.Range(gr, sel.namespace, p.after, func(item *store.Item) bool {
+	visit := func(item *store.Item) bool {
 		if !sel.matches(item.Object) {
 			return true
 		}
@@ -190,7 +190,10 @@ func (p *page) collect(q *Request, sel *selector) *ItemList {
 		}
 		list.Items = append(list.Items, item)
 		return true
-	})
+	}
+	if t := sel.index; t == nil || !p.snapshot.RangeField(gr, t.field, t.value, sel.namespace, p.after, visit) {
+		p.snapshot.Range(gr, sel.namespace, p.after, visit)
+	}
 	if more {
 		served := p.served + int64(len(list.Items))
 		last := list.Items[len(list.Items)-1].Key

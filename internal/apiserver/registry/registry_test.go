@@ -35,7 +35,7 @@ type world struct {
 func newWorld(t testing.TB, change ...func(*Config)) *world {
 	t.Helper()
 	catalogue := builtin.Catalogue()
-	s, err := store.Open(t.Context(), store.Config{Engine: memory.New(), Codec: NewCodec(catalogue)})
+	s, err := store.Open(t.Context(), store.Config{Engine: memory.New(), Codec: NewCodec(catalogue), Indexes: Indexes(catalogue)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,8 @@ type Watch struct {
 	initialRev   int64
 	endOfInitial bool // the annotated bookmark is still due
 
-	alarm *alarm // nil: no bookmarks and no timeout
+	bookmarks bool   // the client takes them
+	alarm     *alarm // nil: no bookmarks and no timeout
 }
 
 // initialBatch bounds how much of the initial list one Next returns.
@@ -56,7 +57,7 @@ func (r *Registry) Watch(ctx context.Context, q *Request, opts metav1.ListOption
 	if err != nil {
 		return nil, err
 	}
-	w := &Watch{q: q, sel: sel}
+	w := &Watch{q: q, sel: sel, bookmarks: opts.AllowWatchBookmarks}
 	if err := r.begin(ctx, w, &opts); err != nil {
 		return nil, err
 	}
@@ -94,7 +95,13 @@ func (r *Registry) begin(ctx context.Context, w *Watch, opts *metav1.ListOptions
 }
 
 func (w *Watch) open(s *store.Store, from int64) error {
-	source, err := s.Watch(w.q.resource(), w.sel.namespace, from)
+	var source *store.Watch
+	var err error
+	if t := w.sel.index; t != nil {
+		source, err = s.WatchField(w.q.resource(), t.field, t.value, w.sel.namespace, from)
+	} else {
+		source, err = s.Watch(w.q.resource(), w.sel.namespace, from)
+	}
 	if err != nil {
 		return watchError(err)
 	}
@@ -206,6 +213,16 @@ func (w *Watch) bookmark(revision int64, annotations map[string]string) Event {
 	obj.SetResourceVersion(strconv.FormatInt(revision, 10))
 	obj.SetAnnotations(annotations)
 	return Event{watch.Bookmark, store.NewItem(store.Key{Resource: w.q.resource()}, obj)}
+}
+
+// Last is the bookmark that a client gets when the server stops, so that it
+// resumes where it was; false for a client that takes none or has not seen the
+// initial list whole. Call it between two calls of Next.
+func (w *Watch) Last() (Event, bool) {
+	if !w.bookmarks || len(w.initial) > 0 || w.endOfInitial {
+		return Event{}, false
+	}
+	return w.bookmark(max(w.source.Revision(), w.initialRev), nil), true
 }
 
 // due is what an alarm rang for.

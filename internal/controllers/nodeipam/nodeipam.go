@@ -29,14 +29,15 @@ type Controller struct {
 	nodes  *client.Informer[*corev1.Node]
 	events controllers.EventRecorder
 
-	mu    sync.Mutex // guards pools
-	pools []*pool    // one per range of the cluster
+	mu      sync.Mutex          // guards what follows
+	pools   []*pool             // one per range of the cluster
+	waiting map[string]struct{} // nodes for which no range was left
 }
 
 // New returns a controller that cuts from ranges, at most one per IP family,
 // the cluster's first family first.
 func New(c controllers.Config, ranges ...netip.Prefix) (*Controller, error) {
-	n := &Controller{nodes: client.Shared[*corev1.Node](c.Cache), events: c.Events("cidrAllocator")}
+	n := &Controller{nodes: client.Shared[*corev1.Node](c.Cache), events: c.Events("cidrAllocator"), waiting: map[string]struct{}{}}
 	for _, r := range ranges {
 		p, err := newPool(r)
 		if err != nil {
@@ -51,6 +52,10 @@ func New(c controllers.Config, ranges ...netip.Prefix) (*Controller, error) {
 		switch {
 		case node == nil:
 			n.markLocked(old, false)
+			for name := range n.waiting {
+				n.loop.Enqueue(controllers.Key{Name: name})
+			}
+			clear(n.waiting)
 		case len(node.Spec.PodCIDRs) > 0:
 			n.markLocked(node, true)
 		default:
@@ -80,16 +85,16 @@ func (n *Controller) reconcile(ctx context.Context, key controllers.Key) (contro
 	if !ok || len(node.Spec.PodCIDRs) > 0 || node.DeletionTimestamp != nil {
 		return controllers.Result{}, nil
 	}
-	cidrs, err := n.take()
-	if err != nil {
+	cidrs, ok := n.take(node.Name)
+	if !ok {
 		n.events.Eventf(node, corev1.EventTypeNormal, "CIDRNotAvailable", "Node %s status is now: CIDRNotAvailable", node.Name)
-		return controllers.Result{}, fmt.Errorf("failed to allocate cidr: %w", err)
+		return controllers.Result{}, nil
 	}
 	texts := make([]string, len(cidrs))
 	for i, cidr := range cidrs {
 		texts[i] = cidr.String()
 	}
-	_, err = n.nodes.MergePatch(ctx, "", node.Name, map[string]any{
+	_, err := n.nodes.MergePatch(ctx, "", node.Name, map[string]any{
 		"metadata": map[string]any{"uid": node.UID},
 		"spec":     map[string]any{"podCIDR": texts[0], "podCIDRs": texts},
 	})
@@ -113,8 +118,9 @@ func timedOut(err error) bool {
 	return apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.ReasonForError(err) == ""
 }
 
-// take reserves a range of every pool.
-func (n *Controller) take() ([]netip.Prefix, error) {
+// take reserves a range of every pool. A node that gets none is looked at again
+// when another goes.
+func (n *Controller) take(node string) ([]netip.Prefix, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var taken []netip.Prefix
@@ -124,11 +130,12 @@ func (n *Controller) take() ([]netip.Prefix, error) {
 			for i, t := range taken {
 				n.pools[i].mark(t, false)
 			}
-			return nil, fmt.Errorf("CIDR allocation failed; there are no remaining CIDRs left to allocate in the accepted range %s", p.whole)
+			n.waiting[node] = struct{}{}
+			return nil, false
 		}
 		taken = append(taken, cidr)
 	}
-	return taken, nil
+	return taken, true
 }
 
 func (n *Controller) release(cidrs []netip.Prefix) {

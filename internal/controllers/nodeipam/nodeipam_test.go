@@ -82,6 +82,7 @@ func TestANodeWaitsForAFreeRange(t *testing.T) {
 			t.Errorf("events %v lack %q", w.Events(), want)
 		}
 		controllertest.Delete[*corev1.Node](w, "a")
+		w.Settle()
 		node(w, "d")
 		want(w, "b=10.244.1.0/24 c=10.244.0.0/24 d=")
 	})

@@ -134,23 +134,24 @@ func (c *Cache) place(pod *framework.PodInfo, node string, assumed bool) {
 	}
 	c.pods[pod.Pod.UID] = &placed{info: pod, node: node, assumed: assumed}
 	n.AddPod(pod)
-	c.podsChanged(node, n, pod, 1)
+	c.podsChanged(n, pod, 1)
 }
 
 func (c *Cache) lift(p *placed) {
 	n := c.nodes[p.node]
 	n.RemovePod(p.info)
 	delete(c.pods, p.info.Pod.UID)
-	c.podsChanged(p.node, n, p.info, -1)
+	c.podsChanged(n, p.info, -1)
 	if n.Node == nil && len(n.Pods) == 0 {
 		delete(c.nodes, p.node)
 	}
 }
 
-func (c *Cache) podsChanged(name string, n *framework.NodeInfo, p *framework.PodInfo, sign int) {
+func (c *Cache) podsChanged(n *framework.NodeInfo, p *framework.PodInfo, sign int) {
 	c.snapshot.Generation++
 	n.Generation = c.snapshot.Generation
 	c.log.note(n)
+	c.snapshot.PodsChanged(n, p, sign)
 	if p.HasAffinity() {
 		c.stale.affinity = true
 		c.stale.antiAffinity = c.stale.antiAffinity || len(p.RequiredAntiAffinity) > 0

@@ -163,4 +163,6 @@ type Snapshot struct {
 	// Generation is that of the latest change; NodeGeneration that of the
 	// latest change of a node object or of the set of nodes.
 	Generation, NodeGeneration int64
+
+	tallies tallies
 }

@@ -62,7 +62,7 @@ func NewPodInfo(pod *corev1.Pod) (*PodInfo, error) {
 		p.Priority = *pod.Spec.Priority
 	}
 	p.Requests, p.CountedMilliCPU, p.CountedMemory = podRequests(pod)
-	p.HostPorts = hostPorts(pod)
+	p.HostPorts = HostPortsOf(pod)
 	for i := range pod.Spec.Volumes {
 		switch v := &pod.Spec.Volumes[i]; {
 		case v.PersistentVolumeClaim != nil:
@@ -161,8 +161,8 @@ func parseTerm(pod *corev1.Pod, t *corev1.PodAffinityTerm) (AffinityTerm, error)
 	return parsed, nil
 }
 
-// hostPorts returns the ports of ordinary containers and sidecars.
-func hostPorts(pod *corev1.Pod) []HostPort {
+// HostPortsOf returns the ports of ordinary containers and sidecars.
+func HostPortsOf(pod *corev1.Pod) []HostPort {
 	var found []HostPort
 	take := func(c *corev1.Container) {
 		for _, p := range c.Ports {

@@ -21,12 +21,20 @@ import (
 func TestEngine(t *testing.T) {
 	storetest.Run(t, func(t testing.TB) func() store.Engine {
 		fs := vfs.NewMem()
+		return func() store.Engine { return openEngine(t, Config{Dir: "store", FS: fs}) }
+	})
+}
+
+// TestEngineThatForgets prunes all it can; what is left is no history.
+func TestEngineThatForgets(t *testing.T) {
+	storetest.Run(t, func(t testing.TB) func() store.Engine {
+		fs := vfs.NewMem()
 		return func() store.Engine {
 			e := openEngine(t, Config{Dir: "store", FS: fs, History: -1})
 			if err := e.Prune(); err != nil {
 				t.Fatal(err)
 			}
-			return e
+			return struct{ store.Engine }{e}
 		}
 	})
 }

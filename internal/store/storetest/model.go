@@ -6,8 +6,11 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"proa/internal/store"
 )
@@ -56,7 +59,8 @@ func Seed(t testing.TB) uint64 {
 
 func testModel(t *testing.T, open func() store.Engine) {
 	rng := rand.New(rand.NewPCG(Seed(t), 1))
-	s := must[*store.Store](t)(store.Open(t.Context(), store.Config{Engine: open(), Codec: Codec{}}))
+	config := func() store.Config { return store.Config{Engine: open(), Codec: Codec{}, Indexes: byLetter} }
+	s := must[*store.Store](t)(store.Open(t.Context(), config()))
 	defer func() { s.Close() }()
 	m := &model{states: []map[string]string{{}}, first: s.Revision(), versions: map[string]int64{}}
 	oldest := s.Revision() // that watches can start from
@@ -66,8 +70,11 @@ func testModel(t *testing.T, open func() store.Engine) {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			s = must[*store.Store](t)(store.Open(t.Context(), store.Config{Engine: open(), Codec: Codec{}}))
-			oldest = s.Revision()
+			c := config()
+			s = must[*store.Store](t)(store.Open(t.Context(), c))
+			if _, ok := c.Engine.(store.Historian); !ok {
+				oldest = s.Revision()
+			}
 		case 1:
 			to := oldest + rng.Int64N(s.Revision()-oldest+1)
 			if err := s.Compact(t.Context(), to); err != nil {
@@ -102,7 +109,7 @@ func (m *model) write(t *testing.T, s *store.Store, rng *rand.Rand) {
 				}
 				changes[name] = ""
 			} else {
-				changes[name] = fmt.Sprintf("%d-%d", m.newest(), rng.IntN(1000))
+				changes[name] = fmt.Sprintf("%c%d-%d", letters[rng.IntN(len(letters))], m.newest(), rng.IntN(1000))
 				if err := ApplyIn(tx, "ns", name, changes[name]); err != nil {
 					return err
 				}
@@ -122,11 +129,39 @@ func (m *model) write(t *testing.T, s *store.Store, rng *rand.Rand) {
 
 func (m *model) checkState(t *testing.T, s *store.Store, revision int64) {
 	t.Helper()
-	got := dumpNames(must[*store.Snapshot](t)(s.SnapshotAt(revision)))
-	if want := m.states[revision-m.first]; !maps.Equal(got, want) {
+	sn := must[*store.Snapshot](t)(s.SnapshotAt(revision))
+	got, want := dumpNames(sn), m.states[revision-m.first]
+	if !maps.Equal(got, want) {
 		t.Fatalf("at %d: %v, want %v", revision, got, want)
 	}
+	found := map[string]string{}
+	for _, letter := range letters {
+		last := ""
+		sn.RangeField(ConfigMaps, letterField, string(letter), "ns", store.Key{}, func(item *store.Item) bool {
+			if item.Key.Name <= last {
+				t.Fatalf("at %d, letter %c: %q comes after %q", revision, letter, item.Key.Name, last)
+			}
+			last = item.Key.Name
+			if text := Text(item); text[0] == byte(letter) {
+				found[item.Key.Name] = text
+			}
+			return true
+		})
+	}
+	if !maps.Equal(found, want) {
+		t.Fatalf("at %d by letter: %v, want %v", revision, found, want)
+	}
 }
+
+// letters are what the texts of a model begin with, by which they are indexed.
+const (
+	letters     = "abc"
+	letterField = "letter"
+)
+
+var byLetter = []store.Index{{Resource: ConfigMaps, Field: letterField, Value: func(obj store.Object) string {
+	return obj.(*corev1.ConfigMap).Data["text"][:1]
+}}}
 
 func dumpNames(sn *store.Snapshot) map[string]string {
 	out := map[string]string{}
@@ -143,9 +178,39 @@ func (m *model) checkWatch(t *testing.T, s *store.Store, from int64) {
 		return // means from now
 	}
 	first, _ := slices.BinarySearch(m.revision, from+1)
+	want := slices.Clone(m.events[first:])
 	w := must[*store.Watch](t)(s.Watch(ConfigMaps, "", from))
 	defer w.Stop()
-	if got := read(t, w, len(m.events)-first); !slices.Equal(got, m.events[first:]) {
-		t.Fatalf("events after %d: %v, want %v", from, got, m.events[first:])
+	sameEvents(t, from, read(t, w, len(want)), want)
+	for _, letter := range letters {
+		mine := slices.DeleteFunc(slices.Clone(want), func(e string) bool { return !strings.Contains(e, `"`+string(letter)) })
+		w := must[*store.Watch](t)(s.WatchField(ConfigMaps, letterField, string(letter), "ns", from))
+		sameEvents(t, from, read(t, w, len(mine)), mine)
+		if w.Revision() != s.Revision() {
+			t.Fatalf("having read all of letter %c, the watch is at %d of %d", letter, w.Revision(), s.Revision())
+		}
+		w.Stop()
+	}
+}
+
+// sameEvents compares events in the order of their revisions. Those of one
+// revision have no order that outlives a restart.
+func sameEvents(t *testing.T, from int64, got, want []string) {
+	t.Helper()
+	revision := func(e string) int { // "... @5 was ..."
+		before, _, _ := strings.Cut(e, " was ")
+		n, err := strconv.Atoi(before[strings.LastIndexByte(before, '@')+1:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if !slices.IsSortedFunc(got, func(a, b string) int { return revision(a) - revision(b) }) {
+		t.Fatalf("events after %d are out of order: %v", from, got)
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Fatalf("events after %d: %v, want %v", from, got, want)
 	}
 }

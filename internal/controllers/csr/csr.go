@@ -1,0 +1,149 @@
+// Package csr serves CertificateSigningRequests: it approves those of kubelets
+// for themselves, signs approved ones of the signers that the cluster's CA
+// stands for, and removes old ones.
+package csr
+
+import (
+	"context"
+	"crypto"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
+
+	"proa/internal/client"
+	"proa/internal/controllers"
+)
+
+// Sign certifies a public key as template says, for the given time.
+type Sign func(template *x509.Certificate, public crypto.PublicKey, life time.Duration) (certPEM []byte, err error)
+
+// Controller approves, signs and removes requests.
+type Controller struct {
+	loops    []*controllers.Loop
+	api      client.API
+	requests *client.Informer[*certificatesv1.CertificateSigningRequest]
+	clock    clock.PassiveClock
+	sign     Sign
+}
+
+// New returns a controller that signs with sign.
+func New(c controllers.Config, sign Sign) *Controller {
+	r := &Controller{
+		api: c.Cache.API(), requests: client.Shared[*certificatesv1.CertificateSigningRequest](c.Cache), clock: c.Clock, sign: sign,
+	}
+	r.loops = []*controllers.Loop{
+		controllers.NewLoop("csrapproving", c, r.approve),
+		controllers.NewLoop("csrsigning", c, r.issue),
+		controllers.NewLoop("csrcleaner", c, r.clean),
+	}
+	r.requests.OnChange(func(_, csr *certificatesv1.CertificateSigningRequest) {
+		if csr != nil {
+			for _, l := range r.loops {
+				l.EnqueueObject(csr)
+			}
+		}
+	})
+	return r
+}
+
+// Run works until ctx ends.
+func (c *Controller) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	for _, l := range c.loops {
+		running.Go(func() { _ = l.Run(ctx) })
+	}
+	running.Wait()
+	return nil
+}
+
+func has(csr *certificatesv1.CertificateSigningRequest, kind certificatesv1.RequestConditionType) bool {
+	return slices.ContainsFunc(csr.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool { return c.Type == kind })
+}
+
+func parse(csr *certificatesv1.CertificateSigningRequest) (*x509.CertificateRequest, error) {
+	block, _ := pem.Decode(csr.Spec.Request)
+	if block == nil || block.Type != "CERTIFICATE REQUEST" {
+		return nil, fmt.Errorf("PEM block type must be CERTIFICATE REQUEST")
+	}
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	return request, request.CheckSignature()
+}
+
+// ignoreStale: the change that came first brings the request back here.
+func ignoreStale(err error) error {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// How long requests are kept: so long after their creation, or after the last
+// update of the condition that settled them.
+const (
+	keptPending = 24 * time.Hour
+	keptSettled = time.Hour
+)
+
+// clean removes a request that is settled, or that nobody settles, when its time is over.
+func (c *Controller) clean(ctx context.Context, key controllers.Key) (controllers.Result, error) {
+	csr, ok := c.requests.Cached("", key.Name)
+	if !ok {
+		return controllers.Result{}, nil
+	}
+	if left := end(csr).Sub(c.clock.Now()); left > 0 {
+		return controllers.Result{After: left}, nil
+	}
+	_, err := c.requests.Delete(ctx, "", csr.Name, preconditions(csr))
+	return controllers.Result{}, ignoreStale(err)
+}
+
+// end is when a request is to be removed.
+func end(csr *certificatesv1.CertificateSigningRequest) time.Time {
+	if len(csr.Status.Conditions) == 0 {
+		return csr.CreationTimestamp.Add(keptPending)
+	}
+	var last time.Time
+	for _, c := range csr.Status.Conditions {
+		if c.LastUpdateTime.After(last) {
+			last = c.LastUpdateTime.Time
+		}
+	}
+	e := last.Add(keptSettled)
+	if expiry := expiryOf(csr.Status.Certificate); !expiry.IsZero() && expiry.Before(e) {
+		return expiry
+	}
+	return e
+}
+
+func expiryOf(certPEM []byte) time.Time {
+	block, _ := pem.Decode(certPEM)
+	if block == nil {
+		return time.Time{}
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return time.Time{}
+	}
+	return cert.NotAfter
+}
+
+// fail notes that a request cannot be signed.
+func (c *Controller) fail(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, reason string, cause error) error {
+	updated := csr.DeepCopy()
+	updated.Status.Conditions = append(updated.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+		Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: reason, Message: cause.Error(),
+	})
+	_, err := c.requests.UpdateStatus(ctx, updated)
+	return err
+}

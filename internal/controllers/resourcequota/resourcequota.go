@@ -1,0 +1,171 @@
+// Package resourcequota reports how much of each ResourceQuota is used. Admission
+// adds to the figure with every create; this package corrects it when something
+// goes, shrinks or was there before the quota.
+package resourcequota
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa/internal/admission/quota"
+	"proa/internal/apis"
+	"proa/internal/client"
+	"proa/internal/controllers"
+)
+
+const (
+	resync       = 5 * time.Minute
+	conflictWait = 10 * time.Millisecond
+)
+
+// Controller keeps the status of quotas.
+type Controller struct {
+	loop      *controllers.Loop
+	api       client.API
+	config    controllers.Config
+	catalogue *apis.Catalogue
+	quotas    *client.Informer[*corev1.ResourceQuota]
+
+	running   sync.WaitGroup // followers
+	mu        sync.Mutex     // guards following
+	following map[schema.GroupResource]bool
+}
+
+// New returns a controller of quotas on the kinds in catalogue.
+func New(c controllers.Config, catalogue *apis.Catalogue) *Controller {
+	q := &Controller{
+		api: c.Cache.API(), config: c, catalogue: catalogue,
+		quotas:    client.Shared[*corev1.ResourceQuota](c.Cache),
+		following: map[schema.GroupResource]bool{},
+	}
+	q.loop = controllers.NewLoop("resourcequota", c, q.reconcile)
+	q.quotas.OnChange(func(old, rq *corev1.ResourceQuota) {
+		if rq != nil && (old == nil || !equality.Semantic.DeepEqual(old.Spec, rq.Spec) || !equality.Semantic.DeepEqual(old.Status, rq.Status)) {
+			q.loop.EnqueueObject(rq)
+		}
+	})
+	watchUsage[*corev1.Pod](q, c.Cache)
+	watchUsage[*corev1.Service](q, c.Cache)
+	watchUsage[*corev1.PersistentVolumeClaim](q, c.Cache)
+	return q
+}
+
+// watchUsage notices what objects of a kind use less than before. Of other kinds
+// only their number counts.
+func watchUsage[T client.Object](q *Controller, cache *client.Cache) {
+	gr := client.ResourceOf[T]().GroupResource()
+	q.following[gr] = true
+	client.Shared[T](cache).OnChange(func(old, obj T) {
+		if client.Object(old) == client.Object(*new(T)) {
+			return // admission counted it
+		}
+		if client.Object(obj) == client.Object(*new(T)) || !equality.Semantic.DeepEqual(quota.Usage(gr, old), quota.Usage(gr, obj)) || terminates(old) != terminates(obj) {
+			q.replenish(old.GetNamespace(), gr)
+		}
+	})
+}
+
+// terminates tells which of the Terminating scopes has a pod.
+func terminates(obj client.Object) bool {
+	pod, ok := obj.(*corev1.Pod)
+	return ok && pod.Spec.ActiveDeadlineSeconds != nil
+}
+
+// replenish asks for the quotas of a namespace that limit a kind.
+func (q *Controller) replenish(namespace string, gr schema.GroupResource) {
+	for _, rq := range q.quotas.Select(namespace, labels.Everything()) {
+		if len(quota.Limited(rq, gr)) > 0 {
+			q.loop.EnqueueObject(rq)
+		}
+	}
+}
+
+// Run works until ctx ends.
+func (q *Controller) Run(ctx context.Context) error {
+	err := q.loop.Run(ctx)
+	q.running.Wait()
+	return err
+}
+
+// follow has deletions of a kind noticed from now on.
+func (q *Controller) follow(ctx context.Context, r *apis.Resource) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.following[r.GroupResource()] {
+		return
+	}
+	q.following[r.GroupResource()] = true
+	f := client.Follower{
+		API: q.api, Resource: r.GroupVersionResource(), Clock: q.config.Clock,
+		Begin: func() {}, Complete: func() {},
+		Change: func(obj client.Object, removed bool) error {
+			if removed {
+				q.replenish(obj.GetNamespace(), r.GroupResource())
+			}
+			return nil
+		},
+	}
+	q.running.Go(func() { _ = f.Run(ctx) })
+}
+
+func (q *Controller) reconcile(ctx context.Context, key controllers.Key) (controllers.Result, error) {
+	rq, ok := q.quotas.Cached(key.Namespace, key.Name)
+	if !ok || rq.DeletionTimestamp != nil {
+		return controllers.Result{}, nil
+	}
+	used, err := q.used(ctx, rq)
+	if err != nil {
+		return controllers.Result{}, err
+	}
+	if sameList(rq.Status.Hard, rq.Spec.Hard) && sameList(rq.Status.Used, used) {
+		return controllers.Result{After: resync}, nil
+	}
+	updated := rq.DeepCopy()
+	updated.Status = corev1.ResourceQuotaStatus{Hard: updated.Spec.Hard.DeepCopy(), Used: used}
+	_, err = q.quotas.UpdateStatus(ctx, updated)
+	switch {
+	case apierrors.IsConflict(err): // admission counted something meanwhile
+		return controllers.Result{After: conflictWait}, nil
+	case apierrors.IsNotFound(err):
+		return controllers.Result{}, nil
+	}
+	return controllers.Result{After: resync}, err
+}
+
+func sameList(a, b corev1.ResourceList) bool { return equality.Semantic.DeepEqual(a, b) }
+
+// used adds up what the namespace's objects use of the quota. It reads them after
+// the quota: an object that admission counted in it is there.
+func (q *Controller) used(ctx context.Context, rq *corev1.ResourceQuota) (corev1.ResourceList, error) {
+	total := corev1.ResourceList{}
+	for _, gr := range quota.Tracked(rq) {
+		r, ok := q.catalogue.Stored(gr)
+		if !ok || r.Scope != apis.Namespaced {
+			continue // nothing can be counted, so nothing is reported
+		}
+		q.follow(ctx, r)
+		limited := quota.Limited(rq, gr)
+		sum := quota.Mask(quota.Zero(rq), limited)
+		list, err := q.api.List(ctx, client.Ref{Resource: r.GroupVersionResource(), Namespace: rq.Namespace}, metav1.ListOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", gr, err)
+		}
+		for _, obj := range list.Items {
+			if quota.Matches(rq, gr, obj) {
+				sum = quota.Add(sum, quota.Mask(quota.Usage(gr, obj), limited))
+			}
+		}
+		maps.Copy(total, sum)
+	}
+	return total, nil
+}

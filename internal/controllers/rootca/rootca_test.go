@@ -1,0 +1,34 @@
+package rootca
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"proa/internal/controllers"
+	"proa/internal/controllers/controllertest"
+)
+
+func TestTheCAIsPublishedAndRestored(t *testing.T) {
+	controllertest.Run(t, func(w *controllertest.World) {
+		defer w.Start(func(c controllers.Config) []controllertest.Runner {
+			return []controllertest.Runner{New(c, []byte("CA"))}
+		})()
+		check := func(when string) {
+			t.Helper()
+			if cm := controllertest.Get[*corev1.ConfigMap](w, configMapName); cm.Data["ca.crt"] != "CA" || len(cm.Data) != 1 || cm.Annotations[descriptionAnnotation] != description {
+				t.Errorf("%s: %+v", when, cm)
+			}
+		}
+		check("at first")
+		controllertest.Change(w, configMapName, func(cm *corev1.ConfigMap) { cm.Data = map[string]string{"mine": "x"} })
+		check("after a change")
+		controllertest.Delete[*corev1.ConfigMap](w, configMapName)
+		check("after a deletion")
+		w.Writes()
+		controllertest.Change(w, configMapName, func(cm *corev1.ConfigMap) { cm.Labels = map[string]string{"a": "b"} })
+		if got := w.Writes(); len(got) != 0 {
+			t.Errorf("wrote %v", got)
+		}
+	})
+}

@@ -1,0 +1,385 @@
+// Package interpodaffinity places pods near to or apart from other pods.
+package interpodaffinity
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"proa/internal/client"
+	"proa/internal/scheduler/framework"
+	"proa/internal/scheduler/plugins/hint"
+)
+
+const Name = "InterPodAffinity"
+
+// Args of the plugin.
+type Args struct {
+	// HardPodAffinityWeight is how much an existing pod's required affinity draws
+	// the pods that it selects: 0 to 100. Nil means 1.
+	HardPodAffinityWeight *int64
+	// IgnorePreferredTermsOfExistingPods for pods that have no terms themselves.
+	IgnorePreferredTermsOfExistingPods bool
+}
+
+type Plugin struct {
+	handle     *framework.Handle
+	namespaces *client.Informer[*corev1.Namespace]
+	hardWeight int64
+	ignore     bool
+}
+
+func New(h *framework.Handle) (framework.Plugin, error) {
+	p := &Plugin{handle: h, namespaces: client.Shared[*corev1.Namespace](h.Cache), hardWeight: 1}
+	if args, ok := h.Args.(*Args); ok && args != nil {
+		p.ignore = args.IgnorePreferredTermsOfExistingPods
+		if args.HardPodAffinityWeight != nil {
+			p.hardWeight = *args.HardPodAffinityWeight
+		}
+	}
+	return p, nil
+}
+
+func (*Plugin) Name() string { return Name }
+
+// Local while nobody has affinity.
+func (p *Plugin) Local(pod *framework.PodInfo) bool {
+	return !pod.HasAffinity() && len(p.handle.Snapshot.WithAffinity) == 0
+}
+
+var (
+	affinityUnmet     = framework.NewStatus(framework.UnschedulableAndUnresolvable, "node(s) didn't match pod affinity rules")
+	antiAffinityUnmet = framework.NewStatus(framework.Unschedulable, "node(s) didn't match pod anti-affinity rules")
+	existingAntiUnmet = framework.NewStatus(framework.Unschedulable, "node(s) didn't satisfy existing pods anti-affinity rules")
+)
+
+// pair is a topology domain.
+type pair struct{ key, value string }
+
+// domains counts pods by domain: those of a tally, and those of a trial.
+type domains struct {
+	tally *framework.Tally
+	more  map[string]int
+}
+
+func (d *domains) count(value string) int { return d.tally.Count(value) + d.more[value] }
+
+func (d *domains) any() bool {
+	if d.tally.Any() {
+		return true
+	}
+	for _, n := range d.more {
+		if n > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (d domains) clone() domains {
+	more := make(map[string]int, len(d.more))
+	for v, n := range d.more {
+		more[v] = n
+	}
+	return domains{d.tally, more}
+}
+
+// state of one pod's cycle. Affinity and anti are by position in the pod's terms.
+type state struct {
+	affinityTerms, antiTerms []framework.AffinityTerm
+	affinity, anti           []domains
+	existing                 map[pair]int // domains that pods there forbid
+	namespace                labels.Set   // of the pod
+}
+
+func (s *state) Clone() framework.StateData {
+	c := *s
+	c.affinity, c.anti = make([]domains, len(s.affinity)), make([]domains, len(s.anti))
+	for i := range s.affinity {
+		c.affinity[i] = s.affinity[i].clone()
+	}
+	for i := range s.anti {
+		c.anti[i] = s.anti[i].clone()
+	}
+	c.existing = make(map[pair]int, len(s.existing))
+	for k, n := range s.existing {
+		c.existing[k] = n
+	}
+	return &c
+}
+
+func (p *Plugin) labelsOf(namespace string) labels.Set {
+	if ns, ok := p.namespaces.Cached("", namespace); ok {
+		return ns.Labels
+	}
+	return nil
+}
+
+// resolve turns the namespace selectors of terms into namespaces.
+func (p *Plugin) resolve(terms []framework.AffinityTerm) []framework.AffinityTerm {
+	resolved := slices.Clone(terms)
+	for i := range resolved {
+		resolved[i] = p.resolveTerm(resolved[i])
+	}
+	return resolved
+}
+
+func (p *Plugin) resolveTerm(t framework.AffinityTerm) framework.AffinityTerm {
+	if t.NamespaceSelector.String() == labels.Nothing().String() && !t.NamespaceSelector.Empty() {
+		return t
+	}
+	all := map[string]struct{}{}
+	for ns := range t.Namespaces {
+		all[ns] = struct{}{}
+	}
+	for _, ns := range p.namespaces.Select("", t.NamespaceSelector) {
+		all[ns.Name] = struct{}{}
+	}
+	t.Namespaces, t.NamespaceSelector = all, labels.Nothing()
+	return t
+}
+
+// termKey identifies a resolved term's selection.
+func termKey(t *framework.AffinityTerm) string {
+	names := make([]string, 0, len(t.Namespaces))
+	for ns := range t.Namespaces {
+		names = append(names, ns)
+	}
+	slices.Sort(names)
+	return strings.Join(names, ",") + "|" + t.Selector.String()
+}
+
+func (p *Plugin) tally(terms []framework.AffinityTerm, topologyKey string) domains {
+	key := Name + "|" + topologyKey
+	for i := range terms {
+		key += "|" + termKey(&terms[i])
+	}
+	return domains{tally: p.handle.Snapshot.Tally(key,
+		func(other *framework.PodInfo) bool { return matchesAll(terms, other.Pod) },
+		func(n *framework.NodeInfo) (string, bool) { v, ok := n.Node.Labels[topologyKey]; return v, ok })}
+}
+
+// matchesAll tells whether resolved terms all select pod.
+func matchesAll(terms []framework.AffinityTerm, pod *corev1.Pod) bool {
+	for i := range terms {
+		if !terms[i].Matches(pod, nil) {
+			return false
+		}
+	}
+	return true
+}
+
+// PreFilter counts pods by domain: those that the pod's terms select, and those
+// whose anti-affinity selects the pod.
+func (p *Plugin) PreFilter(_ context.Context, cs *framework.CycleState, pod *framework.PodInfo) (*framework.PreFilterResult, *framework.Status) {
+	s := &state{namespace: p.labelsOf(pod.Pod.Namespace)}
+	s.existing = p.forbidden(pod, s.namespace)
+	if len(s.existing) == 0 && len(pod.RequiredAffinity) == 0 && len(pod.RequiredAntiAffinity) == 0 {
+		return nil, framework.NewStatus(framework.Skip)
+	}
+	s.affinityTerms, s.antiTerms = p.resolve(pod.RequiredAffinity), p.resolve(pod.RequiredAntiAffinity)
+	for i := range s.affinityTerms {
+		// A pod counts for a term only if it meets all of them.
+		s.affinity = append(s.affinity, p.tally(s.affinityTerms, s.affinityTerms[i].TopologyKey))
+	}
+	for i := range s.antiTerms {
+		s.anti = append(s.anti, p.tally(s.antiTerms[i:i+1], s.antiTerms[i].TopologyKey))
+	}
+	cs.Write(Name, s)
+	return nil, nil
+}
+
+func (p *Plugin) forbidden(pod *framework.PodInfo, namespace labels.Set) map[pair]int {
+	found := map[pair]int{}
+	for _, n := range p.handle.Snapshot.WithAntiAffinity {
+		for _, other := range n.WithAntiAffinity {
+			addForbidden(found, other, pod.Pod, namespace, n, 1)
+		}
+	}
+	return found
+}
+
+func addForbidden(found map[pair]int, other *framework.PodInfo, pod *corev1.Pod, namespace labels.Set, n *framework.NodeInfo, sign int) {
+	for i := range other.RequiredAntiAffinity {
+		t := &other.RequiredAntiAffinity[i]
+		value, ok := n.Node.Labels[t.TopologyKey]
+		if !ok || !t.Matches(pod, namespace) {
+			continue
+		}
+		k := pair{t.TopologyKey, value}
+		if found[k] += sign; found[k] == 0 {
+			delete(found, k)
+		}
+	}
+}
+
+// AddPod and RemovePod count a pod of a trial.
+func (p *Plugin) AddPod(_ context.Context, cs *framework.CycleState, pod, added *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	p.count(cs, pod, added, node, 1)
+	return nil
+}
+
+func (p *Plugin) RemovePod(_ context.Context, cs *framework.CycleState, pod, removed *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	p.count(cs, pod, removed, node, -1)
+	return nil
+}
+
+func (p *Plugin) count(cs *framework.CycleState, pod, other *framework.PodInfo, node *framework.NodeInfo, sign int) {
+	s, ok := framework.Read[*state](cs, Name)
+	if !ok {
+		return
+	}
+	addForbidden(s.existing, other, pod.Pod, s.namespace, node, sign)
+	if len(s.affinityTerms) > 0 && matchesAll(s.affinityTerms, other.Pod) {
+		for i := range s.affinityTerms {
+			s.affinity[i].note(node, s.affinityTerms[i].TopologyKey, sign)
+		}
+	}
+	for i := range s.antiTerms {
+		if s.antiTerms[i].Matches(other.Pod, nil) {
+			s.anti[i].note(node, s.antiTerms[i].TopologyKey, sign)
+		}
+	}
+}
+
+func (d *domains) note(node *framework.NodeInfo, key string, sign int) {
+	if value, ok := node.Node.Labels[key]; ok {
+		if d.more == nil {
+			d.more = map[string]int{}
+		}
+		d.more[value] += sign
+	}
+}
+
+func (p *Plugin) Filter(_ context.Context, cs *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	s, ok := framework.Read[*state](cs, Name)
+	if !ok {
+		return nil
+	}
+	if !s.meetsAffinity(pod, node) {
+		return affinityUnmet
+	}
+	for i := range s.anti {
+		if value, ok := node.Node.Labels[s.antiTerms[i].TopologyKey]; ok && s.anti[i].count(value) > 0 {
+			return antiAffinityUnmet
+		}
+	}
+	if s.forbids(node) {
+		return existingAntiUnmet
+	}
+	return nil
+}
+
+// forbids tells whether a pod in one of the node's domains keeps the pod away.
+func (s *state) forbids(node *framework.NodeInfo) bool {
+	if len(s.existing) <= len(node.Node.Labels) {
+		for k := range s.existing {
+			if value, ok := node.Node.Labels[k.key]; ok && value == k.value {
+				return true
+			}
+		}
+		return false
+	}
+	for key, value := range node.Node.Labels {
+		if s.existing[pair{key, value}] > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *state) meetsAffinity(pod *framework.PodInfo, node *framework.NodeInfo) bool {
+	met, anywhere := true, false
+	for i := range s.affinity {
+		value, ok := node.Node.Labels[s.affinityTerms[i].TopologyKey]
+		if !ok {
+			return false
+		}
+		met = met && s.affinity[i].count(value) > 0
+	}
+	if met {
+		return true
+	}
+	for i := range s.affinity {
+		anywhere = anywhere || s.affinity[i].any()
+	}
+	// The first of a group that wants to be together may go anywhere.
+	return !anywhere && matchesAll(s.affinityTerms, pod.Pod)
+}
+
+// EventsToRegister: other pods and nodes' labels.
+func (p *Plugin) EventsToRegister() []framework.HintedEvent {
+	return []framework.HintedEvent{
+		hint.On(framework.AssignedPod, framework.Add|framework.Delete|framework.UpdatePodLabel, p.podHelps),
+		hint.On(framework.UnscheduledPod, framework.UpdatePodLabel, nil),
+		hint.On(framework.Node, framework.Add|framework.UpdateNodeLabel, nodeHelps),
+	}
+}
+
+// podHelps: a pod came that affinity wants, or one went that anti-affinity, of
+// either side, keeps away from.
+func (p *Plugin) podHelps(pod *corev1.Pod, old, new any) framework.Hint {
+	before, after := hint.Pods(old, new)
+	info, err := framework.NewPodInfo(pod)
+	if err != nil {
+		return framework.Queue
+	}
+	affinity, anti := p.resolve(info.RequiredAffinity), p.resolve(info.RequiredAntiAffinity)
+	anySelects := func(terms []framework.AffinityTerm, of *corev1.Pod) bool {
+		return slices.ContainsFunc(terms, func(t framework.AffinityTerm) bool { return t.Matches(of, nil) })
+	}
+	if after != nil && len(affinity) > 0 && matchesAll(affinity, after) && (before == nil || !matchesAll(affinity, before)) {
+		return framework.Queue
+	}
+	if after != nil && before != nil && anySelects(anti, before) && !anySelects(anti, after) {
+		return framework.Queue
+	}
+	if before == nil || after != nil {
+		return framework.QueueSkip
+	}
+	if anySelects(anti, before) {
+		return framework.Queue
+	}
+	// The last member of the group went, so the pod may be its first; or the pod
+	// that kept this one away.
+	if len(affinity) > 0 && matchesAll(affinity, before) && matchesAll(affinity, pod) {
+		return framework.Queue
+	}
+	gone, err := framework.NewPodInfo(before)
+	if err != nil {
+		return framework.Queue
+	}
+	return framework.Hint(anySelects(p.resolve(gone.RequiredAntiAffinity), pod))
+}
+
+// nodeHelps: the node has a domain that the pod's terms are about, or left one.
+func nodeHelps(pod *corev1.Pod, old, new any) framework.Hint {
+	node, ok := new.(*corev1.Node)
+	if !ok || node == nil {
+		return framework.QueueSkip
+	}
+	info, err := framework.NewPodInfo(pod)
+	if err != nil {
+		return framework.Queue
+	}
+	before, _ := old.(*corev1.Node)
+	for _, terms := range [][]framework.AffinityTerm{info.RequiredAffinity, info.RequiredAntiAffinity} {
+		for i := range terms {
+			value, has := node.Labels[terms[i].TopologyKey]
+			if before == nil {
+				if has || len(info.RequiredAntiAffinity) > 0 {
+					return framework.Queue
+				}
+				continue
+			}
+			if was, had := before.Labels[terms[i].TopologyKey]; had != has || was != value {
+				return framework.Queue
+			}
+		}
+	}
+	// Rejected by other pods' rules: a new node has none of them.
+	return framework.Hint(len(info.RequiredAffinity) == 0)
+}

@@ -1,0 +1,189 @@
+// Package noderesources has the plugins that count what nodes offer: whether a
+// pod fits, how full a node gets and how evenly.
+package noderesources
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"proa/internal/scheduler/framework"
+	"proa/internal/scheduler/plugins/hint"
+)
+
+const FitName = "NodeResourcesFit"
+
+// FitArgs of NodeResourcesFit.
+type FitArgs struct {
+	IgnoredResources      []string // extended resources that others count
+	IgnoredResourceGroups []string // domains of such resources
+	Strategy              Strategy // zero: LeastAllocated of cpu and memory
+}
+
+// Fit filters by free resources and scores by a Strategy.
+type Fit struct {
+	args     FitArgs
+	strategy Strategy
+}
+
+func NewFit(h *framework.Handle) (framework.Plugin, error) {
+	f := &Fit{}
+	if args, ok := h.Args.(*FitArgs); ok && args != nil {
+		f.args = *args
+	}
+	f.strategy = f.args.Strategy.withDefaults()
+	return f, f.strategy.validate()
+}
+
+func (*Fit) Name() string { return FitName }
+
+func (*Fit) Local(*framework.PodInfo) bool { return true }
+
+// Filter rejects a node whose free resources do not suffice, naming each that is
+// short. A pod that asks for more than the node has altogether gains nothing from
+// preemption.
+func (f *Fit) Filter(_ context.Context, _ *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	r, requested, allocatable := &pod.Requests, &node.Requested, &node.Allocatable
+	if int64(len(node.Pods))+1 <= allocatable.Pods &&
+		(r.MilliCPU == 0 || r.MilliCPU <= allocatable.MilliCPU-requested.MilliCPU) &&
+		(r.Memory == 0 || r.Memory <= allocatable.Memory-requested.Memory) &&
+		(r.EphemeralStorage == 0 || r.EphemeralStorage <= allocatable.EphemeralStorage-requested.EphemeralStorage) &&
+		len(r.Scalar) == 0 {
+		return nil
+	}
+	return f.shortage(r, node)
+}
+
+var (
+	tooManyPods = "Too many pods"
+	short       = map[corev1.ResourceName]*framework.Status{
+		corev1.ResourceCPU:              framework.NewStatus(framework.Unschedulable, "Insufficient cpu"),
+		corev1.ResourceMemory:           framework.NewStatus(framework.Unschedulable, "Insufficient memory"),
+		corev1.ResourceEphemeralStorage: framework.NewStatus(framework.Unschedulable, "Insufficient ephemeral-storage"),
+	}
+)
+
+func (f *Fit) shortage(r *framework.Resources, node *framework.NodeInfo) *framework.Status {
+	var reasons []string
+	code := framework.Unschedulable
+	if int64(len(node.Pods))+1 > node.Allocatable.Pods {
+		reasons = append(reasons, tooManyPods)
+	}
+	var last corev1.ResourceName
+	check := func(name corev1.ResourceName, want, used, total int64) {
+		if want == 0 || want <= total-used {
+			return
+		}
+		reasons = append(reasons, "Insufficient "+string(name))
+		last = name
+		if want > total {
+			code = framework.UnschedulableAndUnresolvable
+		}
+	}
+	check(corev1.ResourceCPU, r.MilliCPU, node.Requested.MilliCPU, node.Allocatable.MilliCPU)
+	check(corev1.ResourceMemory, r.Memory, node.Requested.Memory, node.Allocatable.Memory)
+	check(corev1.ResourceEphemeralStorage, r.EphemeralStorage, node.Requested.EphemeralStorage, node.Allocatable.EphemeralStorage)
+	for _, s := range r.Scalar {
+		if !f.ignored(s.Name) {
+			check(s.Name, s.Value, node.Requested.Of(s.Name), node.Allocatable.Of(s.Name))
+		}
+	}
+	switch {
+	case len(reasons) == 0:
+		return nil
+	case len(reasons) == 1 && code == framework.Unschedulable && short[last] != nil:
+		return short[last]
+	}
+	return framework.NewStatus(code, reasons...)
+}
+
+func (f *Fit) ignored(name corev1.ResourceName) bool {
+	if slices.Contains(f.args.IgnoredResources, string(name)) {
+		return true
+	}
+	group, _, _ := strings.Cut(string(name), "/")
+	return slices.Contains(f.args.IgnoredResourceGroups, group)
+}
+
+// Score ranks by the strategy.
+func (f *Fit) Score(_ context.Context, _ *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) (int64, *framework.Status) {
+	return f.strategy.score(pod, node), nil
+}
+
+func (f *Fit) EventsToRegister() []framework.HintedEvent {
+	return []framework.HintedEvent{
+		hint.On(framework.AssignedPod, framework.Delete|framework.UpdatePodScaleDown, freesSomething),
+		hint.On(framework.UnscheduledPod, framework.UpdatePodScaleDown, nil),
+		hint.On(framework.Node, framework.Add, func(pod *corev1.Pod, _, new any) framework.Hint {
+			node, ok := new.(*corev1.Node)
+			return framework.Hint(ok && f.fitsEmpty(pod, node))
+		}),
+		hint.On(framework.Node, framework.UpdateNodeAllocatable, func(pod *corev1.Pod, old, new any) framework.Hint {
+			before, _ := old.(*corev1.Node)
+			after, ok := new.(*corev1.Node)
+			return framework.Hint(ok && f.fitsEmpty(pod, after) && (before == nil || grew(pod, before, after)))
+		}),
+	}
+}
+
+func (f *Fit) fitsEmpty(pod *corev1.Pod, node *corev1.Node) bool {
+	info, err := framework.NewPodInfo(pod)
+	if err != nil {
+		return true
+	}
+	var n framework.NodeInfo
+	n.SetNode(node)
+	return f.shortage(&info.Requests, &n) == nil
+}
+
+// grew tells whether the node offers more of something that the pod asks for.
+func grew(pod *corev1.Pod, old, node *corev1.Node) bool {
+	before, after := framework.ResourcesOf(old.Status.Allocatable), framework.ResourcesOf(node.Status.Allocatable)
+	if after.Pods > before.Pods {
+		return true
+	}
+	info, err := framework.NewPodInfo(pod)
+	if err != nil {
+		return true
+	}
+	r := info.Requests
+	if r.MilliCPU > 0 && after.MilliCPU > before.MilliCPU || r.Memory > 0 && after.Memory > before.Memory ||
+		r.EphemeralStorage > 0 && after.EphemeralStorage > before.EphemeralStorage {
+		return true
+	}
+	return slices.ContainsFunc(r.Scalar, func(s framework.Scalar) bool { return after.Of(s.Name) > before.Of(s.Name) })
+}
+
+// freesSomething: any pod that leaves frees its place; one that shrinks must
+// free a resource that pod asks for.
+func freesSomething(pod *corev1.Pod, old, new any) framework.Hint {
+	before, after := hint.Pods(old, new)
+	if before == nil || after == nil {
+		return framework.Queue
+	}
+	want, err1 := framework.NewPodInfo(pod)
+	was, err2 := framework.NewPodInfo(before)
+	is, err3 := framework.NewPodInfo(after)
+	if err1 != nil || err2 != nil || err3 != nil {
+		return framework.Queue
+	}
+	w, a, b := &want.Requests, &was.Requests, &is.Requests
+	return framework.Hint(w.MilliCPU > 0 && a.MilliCPU > b.MilliCPU || w.Memory > 0 && a.Memory > b.Memory ||
+		slices.ContainsFunc(w.Scalar, func(s framework.Scalar) bool { return a.Of(s.Name) > b.Of(s.Name) }))
+}
+
+func (s Strategy) validate() error {
+	switch s.Type {
+	case LeastAllocated, MostAllocated:
+		return nil
+	case RequestedToCapacityRatio:
+		if len(s.Shape) == 0 {
+			return fmt.Errorf("scoring strategy %s needs a shape", s.Type)
+		}
+		return nil
+	}
+	return fmt.Errorf("scoring strategy %q is not supported", s.Type)
+}
