@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -326,7 +327,11 @@ func TestWatch(t *testing.T) {
 			if typ, cm := next(); typ != watch.Deleted || cm.Name != "b" {
 				t.Errorf("%s %v", typ, cm)
 			}
+			revision := strconv.FormatInt(w.store.Revision(), 10)
 			w.shutdown()
+			if typ, cm := next(); typ != watch.Bookmark || cm.ResourceVersion != revision {
+				t.Errorf("at the end: %s at %s, want a bookmark at %s", typ, cm.ResourceVersion, revision)
+			}
 			if e, open := <-changes.ResultChan(); open {
 				t.Errorf("after the end: %v", e)
 			}

@@ -121,7 +121,7 @@ func run(cmd *cobra.Command, options cluster.Options, progressFD int) error {
 			}
 		}
 	}
-	if err := options.Layout.Make(); err != nil {
+	if err := options.Layout.Make(options.Node); err != nil {
 		return err
 	}
 	logFile, err := os.OpenFile(options.Layout.LogFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
@@ -145,7 +145,7 @@ func run(cmd *cobra.Command, options cluster.Options, progressFD int) error {
 // detached starts the same command again in a session of its own and passes its
 // progress on until the node is Ready.
 func detached(cmd *cobra.Command, layout cluster.Layout) error {
-	if err := layout.Make(); err != nil {
+	if err := layout.Make(true); err != nil {
 		return err
 	}
 	logFile, err := os.OpenFile(layout.LogFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
@@ -158,9 +158,12 @@ func detached(cmd *cobra.Command, layout cluster.Layout) error {
 		return err
 	}
 	defer r.Close()
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
 	const firstExtraFD = 3
-	child := exec.Command("/proc/self/exe", withoutDetach(os.Args[1:], firstExtraFD)...)
-	child.Args[0] = os.Args[0]
+	child := exec.Command(self, withoutDetach(os.Args[1:], firstExtraFD)...)
 	child.Stdout, child.Stderr, child.ExtraFiles = logFile, logFile, []*os.File{w}
 	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := child.Start(); err != nil {

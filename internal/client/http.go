@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,7 +59,7 @@ func (h *httpAPI) request(verb string, ref Ref, opts runtime.Object) *rest.Reque
 		r = r.SubResource(ref.Subresource)
 	}
 	if opts != nil {
-		r = r.VersionedParams(opts, scheme.ParameterCodec)
+		r = r.SpecificallyVersionedParams(opts, scheme.ParameterCodec, corev1.SchemeGroupVersion)
 	}
 	return r
 }

@@ -39,6 +39,7 @@ import (
 	"proa/internal/controllers/tainteviction"
 	"proa/internal/controllers/ttlafterfinished"
 	"proa/internal/store"
+	"proa/internal/scheduler"
 	"proa/internal/volume"
 )
 
@@ -71,7 +72,14 @@ func (cp *controlPlane) components(ctx context.Context, l Layout) (*client.Cache
 	if err != nil {
 		return nil, nil, err
 	}
+	scheduling, err := scheduler.New(scheduler.Config{
+		Cache: cache.As(cp.as(user.KubeScheduler)), Clock: clock.RealClock{},
+	})
+	if err != nil {
+		return nil, nil, err
+	}
 	return cache, []component{
+		scheduling,
 		saccounts.New(as("service-account-controller")),
 		rootca.New(as("root-ca-cert-publisher"), cp.authority.CAPEM()),
 		endpointslice.New(as("endpointslice-controller")),

@@ -28,7 +28,11 @@ func NewLayout(dataDir string) (Layout, error) {
 	}
 	sum := sha256.Sum256([]byte(data))
 	id := hex.EncodeToString(sum[:4])
-	return Layout{Data: data, Run: filepath.Join("/run/proa", id), ID: id}, nil
+	run := filepath.Join("/run/proa", id)
+	if os.Geteuid() != 0 {
+		run = filepath.Join(data, "run")
+	}
+	return Layout{Data: data, Run: run, ID: id}, nil
 }
 
 func (l Layout) Kubeconfig() string     { return filepath.Join(l.Data, "kubeconfig") }
@@ -52,8 +56,14 @@ func (l Layout) NFTable() string        { return "proa-" + l.ID }
 func (l Layout) ContainerdRun() string  { return filepath.Join(l.Run, "containerd") }
 func (l Layout) ContainerdSock() string { return filepath.Join(l.ContainerdRun(), "containerd.sock") }
 
-// Make creates the directories that must exist before anything starts.
-func (l Layout) Make() error {
+// Make creates the directories that must exist before anything starts. For a
+// node it says first that it takes root: the directories do, too.
+func (l Layout) Make(node bool) error {
+	if node {
+		if err := Problems([]Check{root()}); err != nil {
+			return err
+		}
+	}
 	for _, dir := range []string{l.Data, l.Run} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err

@@ -40,7 +40,7 @@ type Options struct {
 func Run(ctx context.Context, o Options) error {
 	r := newReporter(o.Tell)
 	l := o.Layout
-	if err := l.Make(); err != nil {
+	if err := l.Make(o.Node); err != nil {
 		return err
 	}
 	instance, err := Acquire(l)

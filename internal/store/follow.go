@@ -29,7 +29,7 @@ func (s *Store) publishFollowed(batch []*Txn) error {
 			return err
 		}
 		for _, w := range writes {
-			events = append(events, s.apply(w, t.Revision))
+			events = append(events, s.apply(w.value, t.Revision))
 		}
 		s.draft.revision = t.Revision
 	}
@@ -38,11 +38,11 @@ func (s *Store) publishFollowed(batch []*Txn) error {
 }
 
 // writesOf returns the changes of an own transaction, or decodes a foreign one.
-func (s *Store) writesOf(t *Txn) ([]write, error) {
+func (s *Store) writesOf(t *Txn) ([]keyedEntry[write], error) {
 	if p, ok := s.inflight[t]; ok {
-		return p.tx.writes, nil
+		return p.tx.writes.entries, nil
 	}
-	writes := make([]write, 0, len(t.Ops))
+	writes := make([]keyedEntry[write], 0, len(t.Ops))
 	for _, op := range t.Ops {
 		w := write{kind: Updated, prev: s.draft.get(op.Key)}
 		switch {
@@ -61,7 +61,7 @@ func (s *Store) writesOf(t *Txn) ([]write, error) {
 				w.kind = Created
 			}
 		}
-		writes = append(writes, w)
+		writes = append(writes, keyedEntry[write]{op.Key, w})
 	}
 	return writes, nil
 }

@@ -25,14 +25,16 @@ type pending struct {
 
 func newPending(tx *Tx) *pending {
 	p := &pending{tx: tx, done: make(chan struct{})}
-	for key, item := range tx.reads {
-		c := Check{Key: key}
-		if item != nil {
-			c.Revision = item.Revision
+	p.txn.Checks = make([]Check, len(tx.reads.entries))
+	for i, r := range tx.reads.entries {
+		p.txn.Checks[i].Key = r.key
+		if r.value != nil {
+			p.txn.Checks[i].Revision = r.value.Revision
 		}
-		p.txn.Checks = append(p.txn.Checks, c)
 	}
-	for _, w := range tx.writes {
+	p.txn.Ops = make([]Op, 0, len(tx.writes.entries))
+	for i := range tx.writes.entries {
+		w := &tx.writes.entries[i].value
 		op := Op{Key: w.item.Key, Value: w.value, Delete: w.kind == Deleted}
 		if w.prev != nil {
 			op.Prev = w.prev.Revision
@@ -153,8 +155,10 @@ func (s *Store) check(batch []*pending) []*pending {
 			p.fail(ErrConflict)
 			continue
 		}
-		for _, w := range p.tx.writes {
-			written[w.item.Key] = struct{}{}
+		if len(batch) > 1 {
+			for i := range p.tx.writes.entries {
+				written[p.tx.writes.entries[i].key] = struct{}{}
+			}
 		}
 		valid = append(valid, p)
 	}
@@ -162,11 +166,13 @@ func (s *Store) check(batch []*pending) []*pending {
 }
 
 func holds(tx *Tx, newest *state, written map[Key]struct{}) bool {
-	for key, seen := range tx.reads {
-		if _, ok := written[key]; ok {
-			return false
+	for _, r := range tx.reads.entries {
+		if len(written) > 0 {
+			if _, ok := written[r.key]; ok {
+				return false
+			}
 		}
-		if tx.snapshot != newest && newest.get(key) != seen {
+		if tx.snapshot != newest && newest.get(r.key) != r.value {
 			return false
 		}
 	}
@@ -182,8 +188,8 @@ func (s *Store) publishOwn(batch []*pending) {
 		if p.txn.Err != nil {
 			continue
 		}
-		for _, w := range p.tx.writes {
-			events = append(events, s.apply(w, p.txn.Revision))
+		for i := range p.tx.writes.entries {
+			events = append(events, s.apply(p.tx.writes.entries[i].value, p.txn.Revision))
 		}
 		s.draft.revision = p.txn.Revision
 	}

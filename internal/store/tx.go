@@ -12,9 +12,52 @@ import (
 type Tx struct {
 	store    *Store
 	snapshot *state
-	reads    map[Key]*Item // what the snapshot held, nil for nothing
-	writes   []write
-	index    map[Key]int // into writes
+	reads    keyed[*Item] // what the snapshot held, nil for nothing
+	writes   keyed[write]
+}
+
+// keyed is a small map that keeps its order: most transactions touch one key.
+type keyed[V any] struct {
+	entries []keyedEntry[V]
+	index   map[Key]int // of entries, once there are many
+}
+
+type keyedEntry[V any] struct {
+	key   Key
+	value V
+}
+
+// manyKeys is how many keys are found by looking at each.
+const manyKeys = 8
+
+// get returns the place of a key's value, nil when there is none.
+func (k *keyed[V]) get(key Key) *V {
+	if k.index != nil {
+		if i, ok := k.index[key]; ok {
+			return &k.entries[i].value
+		}
+		return nil
+	}
+	for i := range k.entries {
+		if k.entries[i].key == key {
+			return &k.entries[i].value
+		}
+	}
+	return nil
+}
+
+// add appends a key that is not there yet.
+func (k *keyed[V]) add(key Key, v V) {
+	k.entries = append(k.entries, keyedEntry[V]{key, v})
+	switch n := len(k.entries); {
+	case k.index != nil:
+		k.index[key] = n - 1
+	case n > manyKeys:
+		k.index = make(map[Key]int, 2*n)
+		for i := range k.entries {
+			k.index[k.entries[i].key] = i
+		}
+	}
 }
 
 // write is one changed key.
@@ -53,7 +96,7 @@ func (s *Store) commit(ctx context.Context, tx *Tx) (int64, error) {
 	if err := tx.encode(); err != nil {
 		return 0, err
 	}
-	if len(tx.writes) == 0 {
+	if len(tx.writes.entries) == 0 {
 		return tx.snapshot.revision, nil
 	}
 	p := newPending(tx)
@@ -122,31 +165,28 @@ func (tx *Tx) DeleteAs(key Key, last Object) (*Item, error) {
 		return nil, fmt.Errorf("delete %s: %w", key, ErrNotFound)
 	}
 	item := tx.store.newItem(key, 0, last, 0)
-	tx.write(write{kind: Deleted, item: item, prev: tx.reads[key]})
+	tx.write(write{kind: Deleted, item: item, prev: *tx.reads.get(key)})
 	return item, nil
 }
 
 // read returns what the transaction sees at key and notes that it looked.
 func (tx *Tx) read(key Key) *Item {
-	if i, ok := tx.index[key]; ok {
-		if w := tx.writes[i]; w.kind != Deleted {
+	if w := tx.writes.get(key); w != nil {
+		if w.kind != Deleted {
 			return w.item
 		}
 		return nil
 	}
-	if item, ok := tx.reads[key]; ok {
-		return item
+	if item := tx.reads.get(key); item != nil {
+		return *item
 	}
 	item := tx.snapshot.get(key)
-	if tx.reads == nil {
-		tx.reads = map[Key]*Item{}
-	}
-	tx.reads[key] = item
+	tx.reads.add(key, item)
 	return item
 }
 
 func (tx *Tx) put(key Key, obj Object) *Item {
-	prev := tx.reads[key]
+	prev := *tx.reads.get(key)
 	kind := Updated
 	if prev == nil {
 		kind = Created
@@ -162,25 +202,21 @@ func (tx *Tx) put(key Key, obj Object) *Item {
 
 // write records the last word on a key.
 func (tx *Tx) write(w write) {
-	i, ok := tx.index[w.item.Key]
-	if !ok {
-		if tx.index == nil {
-			tx.index = map[Key]int{}
-		}
-		tx.index[w.item.Key] = len(tx.writes)
-		tx.writes = append(tx.writes, w)
+	if earlier := tx.writes.get(w.item.Key); earlier != nil {
+		*earlier = w
 		return
 	}
-	tx.writes[i] = w
+	tx.writes.add(w.item.Key, w)
 }
 
 // encode fills in the values and drops the writes that change nothing.
 func (tx *Tx) encode() error {
-	kept := tx.writes[:0]
-	for _, w := range tx.writes {
+	kept := tx.writes.entries[:0]
+	for _, e := range tx.writes.entries {
+		w := &e.value
 		if w.kind == Deleted {
 			if w.prev != nil { // else created and deleted in one transaction
-				kept = append(kept, w)
+				kept = append(kept, e)
 			}
 			continue
 		}
@@ -199,9 +235,9 @@ func (tx *Tx) encode() error {
 		}
 		w.value = value
 		w.item.size = int32(len(value))
-		kept = append(kept, w)
+		kept = append(kept, e)
 	}
-	tx.writes = kept
+	tx.writes = keyed[write]{entries: kept} // it is not asked again
 	return nil
 }
 

@@ -82,6 +82,7 @@ func (m *Managers) make(v apis.View, subresource string) (*Manager, error) {
 	made := &Manager{empty: conv.empty, fields: fields, clock: m.clock, subresource: subresource, version: form.GroupVersion().String()}
 	made.filter = resetFields(v.Resource, subresource)[fieldpath.APIVersion(made.version)]
 	if v.Served == nil && !form.IsUnstructured() {
+		made.nothing = reflect.ValueOf(conv.empty()).Elem()
 		made.differ = differOf(types, wire.Typed(conv.empty(), form.GroupVersionKind))
 	}
 	return made, nil
@@ -140,6 +141,8 @@ type Manager struct {
 	clock  clock.PassiveClock
 
 	differ      *differ          // the fast way for plain writes; nil where there is none
+	nothing     reflect.Value    // an empty object, to compare with
+	shapes      shapes           // of created objects
 	filter      fieldpath.Filter // what a write cannot own; nil: nothing
 	version     string
 	subresource string
@@ -147,7 +150,9 @@ type Manager struct {
 
 // Created records in obj, a hub object about to be created, that manager set all its fields.
 func (m *Manager) Created(obj apis.Object, manager string) {
-	m.Updated(obj, m.empty(), manager)
+	if !m.created(obj, manager) {
+		m.Updated(obj, m.empty(), manager)
+	}
 }
 
 // Updated records in obj which fields manager changed from old. When that fails

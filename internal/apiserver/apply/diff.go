@@ -272,11 +272,18 @@ func (f *fieldNode) at(parent reflect.Value) reflect.Value {
 	if !parent.IsValid() {
 		return parent
 	}
-	v := parent.FieldByIndex(f.index)
+	v := field(parent, f.index)
 	if f.omitempty && isEmpty(v) || f.omitzero && v.IsZero() {
 		return reflect.Value{}
 	}
 	return v
+}
+
+func field(v reflect.Value, index []int) reflect.Value {
+	if len(index) == 1 {
+		return v.Field(index[0])
+	}
+	return v.FieldByIndex(index)
 }
 
 // walk compares two values of which at least one exists; an absent one is the zero Value.

@@ -2,6 +2,7 @@ package apply
 
 import (
 	"bytes"
+	"cmp"
 	"reflect"
 	"sort"
 
@@ -49,6 +50,53 @@ func (m *Manager) track(obj, old apis.Object, manager string) bool {
 	return ok
 }
 
+// created is track for an object that did not exist before.
+func (m *Manager) created(obj apis.Object, manager string) bool {
+	if m.differ == nil || len(obj.GetManagedFields()) > 0 {
+		return false
+	}
+	w := shapeWriters.Get().(*shapeWriter)
+	defer shapeWriters.Put(w)
+	w.buf, w.keys, w.ends, w.failed = w.buf[:0], w.keys[:0], w.ends[:0], false
+	w.walk(m.differ.root, m.nothing, reflect.ValueOf(obj).Elem())
+	if w.failed {
+		return false
+	}
+	record, ok := m.shapes.get(w.buf)
+	if !ok {
+		diff, ok := m.differ.compare(m.nothing, reflect.ValueOf(obj).Elem())
+		if !ok {
+			return false
+		}
+		if record, ok = m.record(diff); !ok {
+			return false
+		}
+		m.shapes.put(w.buf, record)
+	}
+	obj.SetManagedFields(nil)
+	if record != nil {
+		obj.SetManagedFields([]metav1.ManagedFieldsEntry{m.entry(cmp.Or(manager, unnamed), record)})
+	}
+	return true
+}
+
+// record is what the creator of an object owns, nil for nothing.
+func (m *Manager) record(diff *differences) ([]byte, bool) {
+	touched := union(&diff.modified.set, &diff.added.set)
+	if m.filter != nil {
+		touched = m.filter.Filter(touched)
+	}
+	mine := touched.Difference(stripped)
+	if mine.Empty() {
+		return nil, true
+	}
+	record, err := mine.ToJSON()
+	return record, err == nil
+}
+
+// unnamed is who writes without a name.
+const unnamed = "unknown"
+
 // union copies nothing when one of the sets is empty.
 func union(a, b *fieldpath.Set) *fieldpath.Set {
 	switch {
@@ -95,9 +143,7 @@ func sameEntries(a, b []metav1.ManagedFieldsEntry) bool {
 
 // claim moves the touched fields to the writer and takes the removed ones from everybody.
 func (m *Manager) claim(entries []metav1.ManagedFieldsEntry, touched, removed *fieldpath.Set, manager string) ([]metav1.ManagedFieldsEntry, bool) {
-	if manager == "" {
-		manager = "unknown"
-	}
+	manager = cmp.Or(manager, unnamed)
 	mine := touched.Difference(stripped)
 	var tracked []metav1.ManagedFieldsEntry
 	claimed := mine.Empty()
@@ -110,11 +156,11 @@ func (m *Manager) claim(entries []metav1.ManagedFieldsEntry, touched, removed *f
 		}
 		left := owned.Difference(gone)
 		if !claimed && e.Manager == manager && e.Operation == metav1.ManagedFieldsOperationUpdate && e.Subresource == m.subresource {
-			entry, ok := m.entry(manager, left.Union(mine))
-			if !ok {
+			record, err := left.Union(mine).ToJSON()
+			if err != nil {
 				return nil, false
 			}
-			tracked, claimed = append(tracked, entry), true
+			tracked, claimed = append(tracked, m.entry(manager, record)), true
 			continue
 		}
 		if left.Empty() {
@@ -130,23 +176,22 @@ func (m *Manager) claim(entries []metav1.ManagedFieldsEntry, touched, removed *f
 		tracked = append(tracked, e)
 	}
 	if !claimed {
-		entry, ok := m.entry(manager, mine)
-		if !ok {
+		record, err := mine.ToJSON()
+		if err != nil {
 			return nil, false
 		}
-		tracked = append(tracked, entry)
+		tracked = append(tracked, m.entry(manager, record))
 	}
 	sortEntries(tracked)
 	return tracked, true
 }
 
-func (m *Manager) entry(manager string, owned *fieldpath.Set) (metav1.ManagedFieldsEntry, bool) {
-	raw, err := owned.ToJSON()
+func (m *Manager) entry(manager string, record []byte) metav1.ManagedFieldsEntry {
 	now := metav1.NewTime(m.clock.Now()).Rfc3339Copy()
 	return metav1.ManagedFieldsEntry{
 		Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: m.version, Time: &now,
-		FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: raw}, Subresource: m.subresource,
-	}, err == nil
+		FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: record}, Subresource: m.subresource,
+	}
 }
 
 // sortEntries orders entries by operation, second, manager, version and subresource.

@@ -2,8 +2,13 @@ package registry
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math/bits"
+	"slices"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,6 +28,7 @@ type Codec struct {
 	catalogue *apis.Catalogue
 	scheme    *runtime.Scheme
 	protobuf  *protobuf.Serializer
+	heads     sync.Map // schema.GroupVersionKind -> []byte
 }
 
 var _ store.Codec = (*Codec)(nil)
@@ -54,16 +60,62 @@ func (c *Codec) Encode(key store.Key, obj store.Object) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	stored := wire.Typed(obj, gvk) // a copy of everything but what it points to
-	stored.SetResourceVersion("")
-	var out bytes.Buffer
-	if s, ok := obj.(interface{ Size() int }); ok {
-		out.Grow(s.Size() + 64)
+	if obj.GetResourceVersion() != "" {
+		obj = wire.Typed(obj, gvk) // a copy of everything but what it points to
+		obj.SetResourceVersion("")
 	}
-	if err := c.protobuf.Encode(stored, &out); err != nil {
+	m, ok := obj.(message)
+	if !ok {
+		return nil, fmt.Errorf("encode %s: %T has no protobuf form", key, obj)
+	}
+	out, err := appendEnvelope(c.head(gvk), m)
+	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", key, err)
 	}
-	return out.Bytes(), nil
+	return out, nil
+}
+
+// message is what generated Kubernetes types offer.
+type message interface {
+	Size() int
+	MarshalToSizedBuffer([]byte) (int, error)
+}
+
+// head is the part of a kind's envelope before the object: the magic number and
+// field 1 of runtime.Unknown, the type.
+func (c *Codec) head(gvk schema.GroupVersionKind) []byte {
+	if head, ok := c.heads.Load(gvk); ok {
+		return head.([]byte)
+	}
+	apiVersion, kind := gvk.ToAPIVersionAndKind()
+	var of []byte
+	of = appendField(of, 1, []byte(apiVersion))
+	of = appendField(of, 2, []byte(kind))
+	head := appendField(slices.Clone(protobufPrefix), 1, of)
+	c.heads.Store(gvk, head)
+	return head
+}
+
+func appendField(b []byte, field byte, value []byte) []byte {
+	return append(binary.AppendUvarint(append(b, field<<3|2), uint64(len(value))), value...)
+}
+
+// envelopeTail is the empty contentEncoding and contentType of runtime.Unknown.
+var envelopeTail = []byte{0x1a, 0, 0x22, 0}
+
+// appendEnvelope returns an object as field 2 of runtime.Unknown, in one
+// allocation of the exact size.
+func appendEnvelope(head []byte, m message) ([]byte, error) {
+	size := m.Size()
+	out := make([]byte, 0, len(head)+1+(bits.Len64(uint64(size)|1)+6)/7+size+len(envelopeTail))
+	out = binary.AppendUvarint(append(append(out, head...), 2<<3|2), uint64(size))
+	start := len(out)
+	out = out[:start+size]
+	n, err := m.MarshalToSizedBuffer(out[start:])
+	if err == nil && n != size {
+		err = errors.New("an object changed while it was encoded")
+	}
+	return append(out, envelopeTail...), err
 }
 
 func (c *Codec) kind(key store.Key, obj store.Object) (schema.GroupVersionKind, error) {

@@ -178,7 +178,9 @@ func TestAnApprovedRequestThatItsSignerRefusesFails(t *testing.T) {
 		r.create(w)
 		approve(w)
 		csr := get(w)
-		i := slices.IndexFunc(csr.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool { return c.Type == certificatesv1.CertificateFailed })
+		i := slices.IndexFunc(csr.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
+			return c.Type == certificatesv1.CertificateFailed
+		})
 		if i < 0 || csr.Status.Conditions[i].Reason != "SignerValidationFailure" || len(csr.Status.Certificate) > 0 {
 			t.Errorf("status %+v", csr.Status)
 		}

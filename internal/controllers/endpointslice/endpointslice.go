@@ -96,12 +96,12 @@ func (e *Controller) podChanged(old, pod *corev1.Pod) {
 		if k == nil {
 			continue
 		}
-		names, err := endpointsliceutil.GetServicesToUpdate(serviceLister{e.services}, k)
+		keys, err := endpointsliceutil.GetServicesToUpdate(serviceLister{e.services}, k)
 		if err != nil {
 			continue // the lister reads memory and does not fail
 		}
-		for service := range names {
-			e.loop.Enqueue(controllers.Key{Namespace: k.Namespace, Name: service})
+		for key := range keys {
+			e.loop.Enqueue(parseKey(key))
 		}
 	}
 }

@@ -8,7 +8,8 @@ import (
 
 // Rejection is why one node does not fit.
 type Rejection struct {
-	Node   *NodeInfo
+	Node   *NodeInfo // of the cycle: not to be looked at after it
+	Name   string
 	Plugin string
 	Status *Status
 }

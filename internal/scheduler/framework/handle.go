@@ -3,6 +3,7 @@ package framework
 import (
 	"context"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
@@ -21,6 +22,10 @@ type Handle struct {
 	Snapshot *Snapshot
 	// Nominated returns the pods that wait for victims on a node.
 	Nominated func(node string) []*PodInfo
+	// NominationOf returns the node promised to a pod, empty for none.
+	NominationOf func(uid types.UID) string
+	// Nominate promises a node to a pod; an empty node takes the promise back.
+	Nominate func(pod *PodInfo, node string)
 	// Activate moves a pod to the active queue.
 	Activate func(pod *PodInfo)
 	// Background runs a task that ends with the scheduler.

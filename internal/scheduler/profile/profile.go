@@ -172,11 +172,12 @@ func intersect(a, b map[string]struct{}) map[string]struct{} {
 
 // Filter asks whether the pod fits the node; nil means it does.
 func (p *Profile) Filter(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
-	_, s := p.filterNode(ctx, state, pod, node)
+	_, s := p.FilterBy(ctx, state, pod, node)
 	return s
 }
 
-func (p *Profile) filterNode(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) (string, *framework.Status) {
+// FilterBy is Filter, with the name of the plugin that rejects the pod.
+func (p *Profile) FilterBy(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) (string, *framework.Status) {
 	for i := range p.filter {
 		f := &p.filter[i]
 		if state.SkipFilter&f.bit != 0 {
@@ -205,11 +206,11 @@ func (p *Profile) FilterWithNominated(ctx context.Context, state *framework.Cycl
 				return "", s
 			}
 		}
-		if plugin, s := p.filterNode(ctx, trial, pod, full); s != nil {
+		if plugin, s := p.FilterBy(ctx, trial, pod, full); s != nil {
 			return plugin, s
 		}
 	}
-	return p.filterNode(ctx, state, pod, node)
+	return p.FilterBy(ctx, state, pod, node)
 }
 
 // AddPod tells PreFilter's states of a pod added in a trial.

@@ -11,6 +11,9 @@ import (
 type Scores struct {
 	Nodes []*framework.NodeInfo
 	Total []int64 // weighted sum over plugins, by position in Nodes
+	// Relative is the part of Total that normalizing plugins gave by comparing
+	// the nodes; nil when there is none.
+	Relative []int64
 }
 
 // Score ranks nodes that fit.
@@ -23,7 +26,7 @@ func (p *Profile) Score(ctx context.Context, state *framework.CycleState, pod *f
 			return nil, fmt.Errorf("running PreScore plugin %q: %w", x.plugin.Name(), s.Err())
 		}
 	}
-	total := make([]int64, len(nodes))
+	found := &Scores{Nodes: nodes, Total: make([]int64, len(nodes))}
 	raw := make([]int64, len(nodes))
 	for i := range p.score {
 		x := &p.score[i]
@@ -33,11 +36,18 @@ func (p *Profile) Score(ctx context.Context, state *framework.CycleState, pod *f
 		if err := p.scoreWith(ctx, x, state, pod, nodes, raw, each); err != nil {
 			return nil, err
 		}
+		_, relative := x.plugin.(framework.ScoreNormalizer)
+		if relative && found.Relative == nil {
+			found.Relative = make([]int64, len(nodes))
+		}
 		for n := range raw {
-			total[n] += raw[n] * x.weight
+			found.Total[n] += raw[n] * x.weight
+			if relative {
+				found.Relative[n] += raw[n] * x.weight
+			}
 		}
 	}
-	return &Scores{Nodes: nodes, Total: total}, nil
+	return found, nil
 }
 
 // Each calls f for 0 to n-1, possibly in parallel, and returns the first error.
@@ -68,6 +78,27 @@ func (p *Profile) scoreWith(ctx context.Context, x *at[framework.ScorePlugin], s
 		}
 	}
 	return nil
+}
+
+// ScoreAlone is the part of a node's score that does not come from comparison.
+// State is that of an earlier Score.
+func (p *Profile) ScoreAlone(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) (int64, error) {
+	var total int64
+	for i := range p.score {
+		x := &p.score[i]
+		if state.SkipScore&x.bit != 0 {
+			continue
+		}
+		if _, relative := x.plugin.(framework.ScoreNormalizer); relative {
+			continue
+		}
+		v, s := x.plugin.Score(ctx, state, pod, node)
+		if !s.IsSuccess() {
+			return 0, fmt.Errorf("plugin %q failed with: %w", x.plugin.Name(), s.Err())
+		}
+		total += v * x.weight
+	}
+	return total, nil
 }
 
 // Local tells whether, for this pod, every plugin's answer about a node depends

@@ -1,0 +1,121 @@
+package scheduler
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"proa/internal/scheduler/framework"
+)
+
+// failure is why a cycle ended without a node. Either err or diagnosis is set.
+type failure struct {
+	err            error
+	diagnosis      *framework.Diagnosis
+	nominate       string
+	keepNomination bool
+}
+
+func (f *failure) reason() string {
+	if f.err != nil && f.err != errNoNodes {
+		return corev1.PodReasonSchedulerError
+	}
+	return corev1.PodReasonUnschedulable
+}
+
+func (f *failure) message() string {
+	if f.err != nil {
+		return f.err.Error()
+	}
+	return f.diagnosis.Message()
+}
+
+// fail puts the pod back into the queue and tells the user why.
+func (s *Scheduler) fail(ctx context.Context, pod *framework.QueuedPodInfo, f failure) {
+	if f.err == errNoNodes {
+		pod.RejectedBy = []string{nodeWaiter}
+	}
+	object := pod.PodInfo
+	nomination := s.queue.NominationOf(object.Pod.UID)
+	if !f.keepNomination && f.err == nil {
+		nomination = f.nominate
+		s.queue.Nominate(object, nomination)
+	}
+	if !s.queue.Return(ctx, pod) {
+		return // deleted meanwhile, or bound by someone else
+	}
+	message := f.message()
+	s.attempts.note(object.Pod, s.clock.Now(), message, f.diagnosis)
+	if f.reason() == corev1.PodReasonSchedulerError {
+		slog.WarnContext(ctx, "cannot schedule pod", "pod", object.Pod.Namespace+"/"+object.Pod.Name, "err", f.err)
+	}
+	s.event(object.Pod, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", message)
+	condition := corev1.PodCondition{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: f.reason(), Message: message,
+		ObservedGeneration: object.Pod.Generation,
+	}
+	if current(object.Pod, condition) && object.Pod.Status.NominatedNodeName == nomination {
+		return
+	}
+	s.tasks.start(func(ctx context.Context) { s.writeFailure(ctx, object.Pod, condition, nomination) })
+}
+
+// nodeWaiter stands for the missing plugin when a cluster has no nodes: every
+// pod is worth another try once it has one.
+const nodeWaiter = "NodeName"
+
+// current tells whether a pod's condition says this already.
+func current(pod *corev1.Pod, want corev1.PodCondition) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == want.Type {
+			return c.Status == want.Status && c.Reason == want.Reason && c.Message == want.Message &&
+				c.ObservedGeneration == want.ObservedGeneration
+		}
+	}
+	return false
+}
+
+// writeFailure writes a condition, unless the pod has got a node meanwhile.
+func (s *Scheduler) writeFailure(ctx context.Context, pod *corev1.Pod, condition corev1.PodCondition, nomination string) {
+	condition.LastTransitionTime = metav1.NewTime(s.clock.Now())
+	for _, c := range pod.Status.Conditions {
+		if c.Type == condition.Type && c.Status == condition.Status {
+			condition.LastTransitionTime = c.LastTransitionTime
+		}
+	}
+	for range 3 {
+		status := map[string]any{"conditions": []corev1.PodCondition{condition}, "nominatedNodeName": nil}
+		if nomination != "" {
+			status["nominatedNodeName"] = nomination
+		}
+		patch, err := json.Marshal(map[string]any{
+			"metadata": map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion}, "status": status,
+		})
+		if err != nil {
+			slog.ErrorContext(ctx, "marshal pod condition", "err", err)
+			return
+		}
+		_, err = s.pods.Resource.Patch(ctx, pod.Namespace, pod.Name, types.StrategicMergePatchType, patch, "status")
+		switch {
+		case err == nil || apierrors.IsNotFound(err) || ctx.Err() != nil:
+			return
+		case !apierrors.IsConflict(err):
+			slog.WarnContext(ctx, "cannot write pod condition", "pod", pod.Namespace+"/"+pod.Name, "err", err)
+			return
+		}
+		latest, err := s.pods.Get(ctx, pod.Namespace, pod.Name)
+		if err != nil || latest.UID != pod.UID || latest.Spec.NodeName != "" {
+			return
+		}
+		pod = latest
+	}
+}
+
+func (s *Scheduler) event(pod *corev1.Pod, kind, reason, action, message string) {
+	s.recorders[pod.Spec.SchedulerName].Eventf(pod, nil, kind, reason, action, "%s", truncated(message))
+}

@@ -1,0 +1,110 @@
+package scheduler
+
+import (
+	"context"
+	"sync"
+
+	"proa/internal/scheduler/framework"
+	"proa/internal/scheduler/profile"
+)
+
+// Of a large cluster only a part is looked at: enough nodes that fit, beginning
+// where the last search ended, so that all nodes get their turn.
+const (
+	minNodesToFind      = 100 // below that many nodes all are looked at
+	minPercentageToFind = 5
+)
+
+func enough(percentage, nodes int) int {
+	if nodes < minNodesToFind || percentage >= 100 {
+		return nodes
+	}
+	if percentage == 0 {
+		percentage = max(50-nodes/125, minPercentageToFind)
+	}
+	return max(nodes*percentage/100, minNodesToFind)
+}
+
+// filterChunk nodes at a time are worth the start of a goroutine.
+const filterChunk = 64
+
+// filter returns nodes that fit, as many as are enough, and notes why others do not.
+func (s *Scheduler) filter(ctx context.Context, p *profile.Profile, state *framework.CycleState, pod *framework.PodInfo, nodes []*framework.NodeInfo, d *framework.Diagnosis) ([]*framework.NodeInfo, error) {
+	want := enough(p.Percentage, len(nodes))
+	start := 0
+	if len(nodes) == len(s.snapshot.Nodes) {
+		start = s.next % len(nodes)
+	}
+	check := p.FilterBy
+	if s.queue.AnyNominated() {
+		check = p.FilterWithNominated
+	}
+	fits := make([]*framework.NodeInfo, 0, want)
+	looked := 0
+	answers := make([]answer, min(len(nodes), s.parallelism*filterChunk))
+	for looked < len(nodes) && len(fits) < want {
+		n := min(len(answers), len(nodes)-looked)
+		s.inParallel(n, func(i int) {
+			plugin, status := check(ctx, state, pod, nodes[(start+looked+i)%len(nodes)])
+			answers[i] = answer{plugin, status}
+		})
+		for i := 0; i < n && len(fits) < want; i++ {
+			node, a := nodes[(start+looked)%len(nodes)], answers[i]
+			looked++
+			switch {
+			case a.status == nil:
+				fits = append(fits, node)
+			case a.status.IsRejected():
+				d.Rejections = append(d.Rejections, framework.Rejection{Node: node, Name: node.Name(), Plugin: a.plugin, Status: a.status})
+				d.Blame(a.plugin, a.status)
+			default:
+				return nil, a.status.Err()
+			}
+		}
+	}
+	if len(nodes) == len(s.snapshot.Nodes) {
+		s.next = (start + looked) % len(nodes)
+	}
+	return fits, nil
+}
+
+type answer struct {
+	plugin string
+	status *framework.Status
+}
+
+// inParallel calls f for 0 to n-1 on as many goroutines as are worthwhile.
+func (s *Scheduler) inParallel(n int, f func(i int)) {
+	workers := min(s.parallelism, n/filterChunk)
+	if workers <= 1 {
+		for i := range n {
+			f(i)
+		}
+		return
+	}
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for i := w * n / workers; i < (w+1)*n/workers; i++ {
+				f(i)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// each is inParallel for calls that can fail.
+func (s *Scheduler) each(n int, f func(i int) error) error {
+	var mu sync.Mutex
+	var first error
+	s.inParallel(n, func(i int) {
+		if err := f(i); err != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			if first == nil {
+				first = err
+			}
+		}
+	})
+	return first
+}

@@ -1,0 +1,191 @@
+// Package scheduler decides where pods run.
+//
+// One loop takes the most important pod from the queue, looks for the best node
+// in its picture of the cluster, counts the pod there at once (assumes it) and goes
+// on to the next; the binding is written beside it. What does not fit waits in the
+// queue until an event that may help. The packages below: framework (what plugins
+// see), plugins (the decisions), profile (a set of plugins), queue and cache.
+package scheduler
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand"
+	"runtime"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+
+	"proa/internal/client"
+	"proa/internal/scheduler/cache"
+	"proa/internal/scheduler/framework"
+	"proa/internal/scheduler/plugins"
+	"proa/internal/scheduler/profile"
+	"proa/internal/scheduler/queue"
+)
+
+// DefaultName is the scheduler that pods name unless they say otherwise.
+const DefaultName = corev1.DefaultSchedulerName
+
+// Scheduler is made by New and works while Run does.
+type Scheduler struct {
+	clock       clock.WithTicker
+	parallelism int
+	binders     int
+	pods        *client.Informer[*corev1.Pod]
+	profiles    map[string]*profile.Profile
+	recorders   map[string]events.EventRecorder
+	sinks       []events.EventBroadcaster // of recorders that the scheduler made
+	queue       *queue.Queue
+	cache       *cache.Cache
+	snapshot    *framework.Snapshot
+	attempts    *attempts
+	bindings    chan *placement
+	tasks       tasks
+	permits     permits
+
+	// What follows belongs to the scheduling loop.
+	random  *rand.Rand
+	next    int // node to begin the next search with
+	batches batches
+}
+
+// New registers the scheduler's informers and handlers with the cache, which must
+// not run yet.
+func New(c Config) (*Scheduler, error) {
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	if len(c.Profiles) == 0 {
+		c.Profiles = []profile.Config{{SchedulerName: DefaultName}}
+	}
+	s := &Scheduler{
+		clock:       c.Clock,
+		parallelism: cmp.Or(c.Parallelism, runtime.GOMAXPROCS(0)),
+		binders:     cmp.Or(c.Binders, 64),
+		pods:        client.Shared[*corev1.Pod](c.Cache),
+		profiles:    map[string]*profile.Profile{},
+		recorders:   map[string]events.EventRecorder{},
+		cache:       cache.New(),
+		attempts:    newAttempts(),
+		bindings:    make(chan *placement, 1024),
+		random:      rand.New(rand.NewSource(cmp.Or(c.Seed, 1))),
+	}
+	s.snapshot = s.cache.Refresh()
+	hints := map[string][]framework.HintedEvent{}
+	for _, pc := range c.Profiles {
+		if err := s.addProfile(c, pc, hints); err != nil {
+			return nil, err
+		}
+	}
+	first := s.profiles[c.Profiles[0].SchedulerName]
+	s.queue = queue.New(queue.Config{
+		Less:  first.Less,
+		Hints: hints,
+		Clock: c.Clock,
+		PreEnqueue: func(ctx context.Context, pod *corev1.Pod) (string, *framework.Status) {
+			return s.profiles[pod.Spec.SchedulerName].PreEnqueue(ctx, pod)
+		},
+	})
+	s.watch(c.Cache)
+	return s, nil
+}
+
+func (s *Scheduler) addProfile(c Config, pc profile.Config, hints map[string][]framework.HintedEvent) error {
+	pc.SchedulerName = cmp.Or(pc.SchedulerName, DefaultName)
+	if s.profiles[pc.SchedulerName] != nil {
+		return fmt.Errorf("duplicate scheduler name %q", pc.SchedulerName)
+	}
+	s.recorders[pc.SchedulerName] = s.recorder(c, pc.SchedulerName)
+	p, err := profile.New(pc, plugins.Factories(), framework.Handle{
+		Cache: c.Cache, Clock: c.Clock, Recorder: s.recorders[pc.SchedulerName], Snapshot: s.snapshot,
+		Nominated:    func(node string) []*framework.PodInfo { return s.queue.NominatedTo(node) },
+		NominationOf: func(uid types.UID) string { return s.queue.NominationOf(uid) },
+		Nominate:     func(pod *framework.PodInfo, node string) { s.queue.Nominate(pod, node) },
+		Activate:     func(pod *framework.PodInfo) { s.queue.Activate(context.Background(), pod.Pod.UID) },
+		Background:   s.tasks.start,
+	})
+	if err != nil {
+		return err
+	}
+	s.profiles[pc.SchedulerName] = p
+	for plugin, registered := range p.Hints() {
+		hints[plugin] = append(hints[plugin], registered...)
+	}
+	return nil
+}
+
+func (s *Scheduler) recorder(c Config, name string) events.EventRecorder {
+	if c.Recorder != nil {
+		return c.Recorder(name)
+	}
+	b := newBroadcaster(c.Cache.API())
+	s.sinks = append(s.sinks, b)
+	return newRecorder(b, name)
+}
+
+// Run schedules until ctx ends and all that it began has ended too. The cache
+// must have synced.
+func (s *Scheduler) Run(ctx context.Context) error {
+	for _, b := range s.sinks {
+		if err := b.StartRecordingToSinkWithContext(ctx); err != nil {
+			return fmt.Errorf("record events: %w", err)
+		}
+		defer b.Shutdown()
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { s.queue.Run(ctx) })
+	wg.Go(func() { s.tasks.run(ctx) })
+	for range s.binders {
+		wg.Go(func() { s.bindNext(ctx) })
+	}
+	for {
+		pod, err := s.queue.Pop(ctx)
+		if err != nil {
+			return nil // ctx ended
+		}
+		s.schedule(ctx, pod)
+	}
+}
+
+// tasks are goroutines that end with the scheduler.
+type tasks struct {
+	mu      sync.Mutex // guards what follows
+	ctx     context.Context
+	waiting []func(context.Context) // began before run
+	wg      sync.WaitGroup
+	done    bool
+}
+
+func (t *tasks) start(f func(context.Context)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.done:
+	case t.ctx == nil:
+		t.waiting = append(t.waiting, f)
+	default:
+		ctx := t.ctx
+		t.wg.Go(func() { f(ctx) })
+	}
+}
+
+func (t *tasks) run(ctx context.Context) {
+	t.mu.Lock()
+	t.ctx = ctx
+	for _, f := range t.waiting {
+		t.wg.Go(func() { f(ctx) })
+	}
+	t.waiting = nil
+	t.mu.Unlock()
+	<-ctx.Done()
+	t.mu.Lock()
+	t.done = true
+	t.mu.Unlock()
+	t.wg.Wait()
+}
