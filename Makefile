@@ -22,7 +22,9 @@ PAYLOAD    := build/payload
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT     := $(shell git rev-parse HEAD 2>/dev/null)
 BUILD_DATE := $(shell date -u -d "@$$(git log -1 --format=%ct 2>/dev/null || echo 0)" +%Y-%m-%dT%H:%M:%SZ)
-LDFLAGS     = -s -w -X proa/internal/cli.Version=$(VERSION) -X proa/internal/cluster.Commit=$(COMMIT) -X proa/internal/cluster.BuildDate=$(BUILD_DATE)
+KUBE       := $(shell sed -n 's|^\tk8s.io/client-go v0|v1|p' go.mod)
+KUBE_STAMP  = k8s.io/component-base/version
+LDFLAGS     = -s -w -X $(KUBE_STAMP).gitVersion=$(KUBE) -X $(KUBE_STAMP).gitCommit=$(COMMIT) -X $(KUBE_STAMP).gitMajor=1 -X $(KUBE_STAMP).gitMinor=$(word 2,$(subst ., ,$(KUBE))) -X $(KUBE_STAMP).buildDate=$(BUILD_DATE) -X proa/internal/cli.Version=$(VERSION) -X proa/internal/cluster.Commit=$(COMMIT) -X proa/internal/cluster.BuildDate=$(BUILD_DATE)
 STATIC     := -s -w -extldflags=-static
 
 comma := ,
@@ -38,7 +40,7 @@ build: proa payload ## bin/proa and its payload
 proa: | check-go
 	$(call say,build,bin/proa)
 	@mkdir -p bin
-	@$(GO) build -trimpath -ldflags "$(LDFLAGS)" -o bin/proa ./cmd/proa
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLAGS)" -o bin/proa ./cmd/proa
 
 # ---- payload: the programs a node runs, pinned in tools/go.mod ------------------------------
 

@@ -106,6 +106,9 @@ type Resource struct {
 	// Secrets, ConfigMaps, ... : those upstream never counts).
 	NoGeneration bool
 
+	// AnnotationsCount raises the generation when annotations change, too.
+	AnnotationsCount bool
+
 	// GracefulDelete returns the grace period in seconds that a delete of obj
 	// gets, 0 for at once. Nil: always at once. Only Pods have one.
 	GracefulDelete func(obj Object, opts *metav1.DeleteOptions) int64

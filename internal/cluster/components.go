@@ -19,12 +19,15 @@ import (
 
 	"proa/internal/client"
 	"proa/internal/controllers"
+	"proa/internal/controllers/clusterroleaggregation"
 	"proa/internal/controllers/cronjob"
+	"proa/internal/controllers/csr"
 	"proa/internal/controllers/daemonset"
 	"proa/internal/controllers/deployment"
 	"proa/internal/controllers/disruption"
 	"proa/internal/controllers/endpoints"
 	"proa/internal/controllers/endpointslice"
+	"proa/internal/controllers/endpointslicemirroring"
 	"proa/internal/controllers/garbagecollector"
 	"proa/internal/controllers/job"
 	"proa/internal/controllers/namespace"
@@ -33,13 +36,16 @@ import (
 	"proa/internal/controllers/podgc"
 	"proa/internal/controllers/replicaset"
 	"proa/internal/controllers/replicationcontroller"
+	"proa/internal/controllers/resourcequota"
 	"proa/internal/controllers/rootca"
 	saccounts "proa/internal/controllers/serviceaccount"
+	"proa/internal/controllers/serviceaccounttoken"
 	"proa/internal/controllers/statefulset"
 	"proa/internal/controllers/tainteviction"
+	"proa/internal/controllers/tokencleaner"
 	"proa/internal/controllers/ttlafterfinished"
-	"proa/internal/store"
 	"proa/internal/scheduler"
+	"proa/internal/store"
 	"proa/internal/volume"
 )
 
@@ -78,11 +84,14 @@ func (cp *controlPlane) components(ctx context.Context, l Layout) (*client.Cache
 	if err != nil {
 		return nil, nil, err
 	}
+	tokens := as("tokens-controller")
+	tokens.Cache = cache // upstream's fills Secrets as system:kube-controller-manager itself
 	return cache, []component{
 		scheduling,
 		saccounts.New(as("service-account-controller")),
 		rootca.New(as("root-ca-cert-publisher"), cp.authority.CAPEM()),
 		endpointslice.New(as("endpointslice-controller")),
+		endpointslicemirroring.New(as("endpointslicemirroring-controller")),
 		endpoints.New(as("endpoint-controller")),
 		namespace.New(as("namespace-controller"), catalogue),
 		garbagecollector.New(as("generic-garbage-collector"), catalogue),
@@ -99,6 +108,11 @@ func (cp *controlPlane) components(ctx context.Context, l Layout) (*client.Cache
 		tainteviction.New(as("node-controller")),
 		ipam,
 		podgc.New(as("pod-garbage-collector"), terminatedPods),
+		resourcequota.New(as("resourcequota-controller"), catalogue),
+		csr.New(as("certificate-controller"), cp.authority.Cluster.Sign),
+		clusterroleaggregation.New(as("clusterrole-aggregation-controller")),
+		tokencleaner.New(as("token-cleaner")),
+		serviceaccounttoken.New(tokens, cp.auth.Tokens.Legacy, cp.authority.CAPEM()),
 		volume.New(volume.Config{
 			Controllers: as("volume-controller"),
 			LocalPath: volume.LocalPath{

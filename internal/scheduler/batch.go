@@ -21,13 +21,15 @@ import (
 // affinity, spreading, volumes, nor nominated nodes. (After KEP-5598, which
 // reuses a score list for at most half a second.)
 type batch struct {
-	state          *framework.CycleState
-	generation     int64 // of the snapshot that the order is right for
-	nodeGeneration int64
-	relative       bool // comparison between nodes is part of the scores
-	order          ranking
-	seen           int // pods that asked while there was no order
-	used           int64
+	state      *framework.CycleState
+	generation int64 // of the snapshot that the order is right for
+	topology   int64
+	relative   bool // comparison between nodes is part of the scores
+	order      ranking
+	// nowhere is why no node fits, if so; its rejections are of all nodes, by index.
+	nowhere *framework.Diagnosis
+	seen    int // pods that asked while there was no order
+	used    int64
 }
 
 // batches are the most recently used ones, by signature.
@@ -43,28 +45,32 @@ const (
 	worthwhile = 2
 )
 
-// fromBatch returns a node if the pod is like an earlier one, nil otherwise.
-func (s *Scheduler) fromBatch(ctx context.Context, p *profile.Profile, state *framework.CycleState, pod *framework.PodInfo) (*framework.NodeInfo, error) {
+// fromBatch answers for a pod that is like an earlier one: with a node, or with
+// none and why in d. It has no answer (false) for other pods.
+func (s *Scheduler) fromBatch(ctx context.Context, p *profile.Profile, state *framework.CycleState, pod *framework.PodInfo, d *framework.Diagnosis) (*framework.NodeInfo, bool, error) {
 	if len(s.snapshot.Nodes) < minNodesToFind || s.queue.AnyNominated() || pod.Pod.Spec.NodeName != "" || !p.Local(pod) {
-		return nil, nil
+		return nil, false, nil
 	}
 	b := s.batches.of(pod)
-	if b.state == nil || b.nodeGeneration != s.snapshot.NodeGeneration {
+	if b.state == nil || b.topology != s.snapshot.TopologyGeneration {
 		if b.seen++; b.seen < worthwhile {
-			return nil, nil
+			return nil, false, nil
 		}
 		if ok, err := s.rank(ctx, p, pod, b); !ok || err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	} else if ok, err := s.rerank(ctx, p, pod, b); !ok || err != nil {
-		return nil, err
-	}
-	best := b.order.best()
-	if best == nil {
-		return nil, nil // the full course tells why
+		return nil, false, err
 	}
 	*state = *b.state
-	return best.node, nil
+	if best := b.order.best(); best != nil {
+		return best.node, true, nil
+	}
+	if b.nowhere == nil {
+		return nil, false, nil // the full course tells why
+	}
+	*d = *b.nowhere.Copy()
+	return nil, true, nil
 }
 
 // rank asks about all nodes; false when the pod is none for a batch.
@@ -76,16 +82,27 @@ func (s *Scheduler) rank(ctx context.Context, p *profile.Profile, pod *framework
 		return false, nil
 	}
 	nodes := s.snapshot.Nodes
-	fit := make([]bool, len(nodes))
-	s.inParallel(len(nodes), func(i int) { fit[i] = p.Filter(ctx, state, pod, nodes[i]) == nil })
+	d := &framework.Diagnosis{AllNodes: len(nodes), Rejections: make([]framework.Rejection, len(nodes))}
+	s.inParallel(len(nodes), func(i int) {
+		plugin, status := p.FilterBy(ctx, state, pod, nodes[i])
+		d.Rejections[i] = framework.Rejection{Node: nodes[i], Name: nodes[i].Name(), Plugin: plugin, Status: status}
+	})
 	var fits []*framework.NodeInfo
-	for i, n := range nodes {
-		if fit[i] {
-			fits = append(fits, n)
+	for i := range d.Rejections {
+		switch r := &d.Rejections[i]; {
+		case r.Status == nil:
+			fits = append(fits, r.Node)
+		case !r.Status.IsRejected():
+			return false, r.Status.Err()
+		default:
+			d.Blame(r.Plugin, r.Status)
 		}
 	}
+	b.nowhere, b.order = nil, ranking{byNode: map[*framework.NodeInfo]*ranked{}}
 	if len(fits) == 0 {
-		return false, nil
+		b.nowhere = d
+		b.state, b.generation, b.topology = state, s.snapshot.Generation, s.snapshot.TopologyGeneration
+		return true, nil
 	}
 	scores, err := p.Score(ctx, state, pod, fits, s.each)
 	if err != nil {
@@ -93,7 +110,7 @@ func (s *Scheduler) rank(ctx context.Context, p *profile.Profile, pod *framework
 	}
 	b.order = newRanking(fits, scores, s.random.Uint64)
 	b.relative = scores.Relative != nil
-	b.state, b.generation, b.nodeGeneration = state, s.snapshot.Generation, s.snapshot.NodeGeneration
+	b.state, b.generation, b.topology = state, s.snapshot.Generation, s.snapshot.TopologyGeneration
 	return true, nil
 }
 
@@ -107,9 +124,19 @@ func (s *Scheduler) rerank(ctx context.Context, p *profile.Profile, pod *framewo
 		if n.Generation <= b.generation || n.Node == nil || s.snapshot.ByName[n.Node.Name] != n {
 			continue
 		}
-		if p.Filter(ctx, b.state, pod, n) != nil {
+		plugin, status := p.FilterBy(ctx, b.state, pod, n)
+		if status.Code() == framework.Error {
+			return false, status.Err()
+		}
+		if status != nil {
 			b.order.drop(n)
+			if b.nowhere != nil {
+				b.nowhere = b.nowhere.Revised(n.Index, framework.Rejection{Node: n, Name: n.Name(), Plugin: plugin, Status: status})
+			}
 			continue
+		}
+		if b.nowhere != nil {
+			return s.rank(ctx, p, pod, b) // a first node fits: what scores compare is not known yet
 		}
 		score, err := p.ScoreAlone(ctx, b.state, pod, n)
 		if err != nil {

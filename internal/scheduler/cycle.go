@@ -57,7 +57,7 @@ func (s *Scheduler) findNode(ctx context.Context, p *profile.Profile, state *fra
 	if len(s.snapshot.Nodes) == 0 {
 		return nil, errNoNodes
 	}
-	if node, err := s.fromBatch(ctx, p, state, pod); node != nil || err != nil {
+	if node, known, err := s.fromBatch(ctx, p, state, pod, d); known || err != nil {
 		return node, err
 	}
 	names, status := p.PreFilter(ctx, state, pod, d)

@@ -25,6 +25,9 @@ type Item struct {
 // Its Revision is 0.
 func NewItem(key Key, obj Object) *Item { return &Item{Key: key, Object: obj} }
 
+// Size is how many bytes the engine keeps for the item, 0 for one that it does not keep.
+func (i *Item) Size() int { return int(i.size) }
+
 // encoding is one format's bytes in an item's list. The list only grows, by a
 // compare-and-swap at its head; bytes become nil when the cache is over its budget.
 type encoding struct {

@@ -86,6 +86,9 @@ type itemID struct {
 func (h *history) past(from int64) (*past, bool) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
+	if !h.whole {
+		return nil, false
+	}
 	p := &past{
 		newest: h.newest.Load(), from: from, upTo: h.floor, after: h.floor,
 		events: h.maxEvents - h.events, bytes: h.maxBytes - h.bytes,
@@ -98,7 +101,7 @@ func (h *history) past(from int64) (*past, bool) {
 			}
 		}
 	}
-	return p, h.whole
+	return p, true
 }
 
 func (p *past) read(log Historian) error {

@@ -55,10 +55,11 @@ func TestGuestbook(t *testing.T) {
 	eventually(t, 10*time.Second, read)
 
 	t.Run("by Service name from inside", func(t *testing.T) {
-		out := shared.kubectl(t, "exec", "-n", ns, "deployment/guestbook-web", "--", "sh", "-c",
-			"exec 3<>/dev/tcp/guestbook/80 2>/dev/null || getent hosts guestbook."+ns+".svc.cluster.local")
-		if !strings.Contains(out, "guestbook."+ns) && strings.TrimSpace(out) != "" {
-			t.Fatalf("Service name does not resolve: %q", out)
+		shared.kubectl(t, "run", "client", "-n", ns, "--image=busybox:1.35", "--restart=Never", "--",
+			"wget", "-qO-", "http://guestbook."+ns+".svc.cluster.local/api/entries")
+		shared.kubectl(t, "wait", "-n", ns, "--for=jsonpath={.status.phase}=Succeeded", "pod/client", "--timeout=30s")
+		if out := shared.kubectl(t, "logs", "-n", ns, "client"); !strings.Contains(out, "kept") {
+			t.Errorf("from a pod: %q", out)
 		}
 	})
 	t.Run("survives deleting the database pod", func(t *testing.T) {
@@ -101,7 +102,7 @@ spec:
       containers:
       - name: server
         image: proa.dev/testserver:1
-        args: [http]
+        args: [serve]
         ports: [{name: http, containerPort: 8080}]
         readinessProbe: {httpGet: {path: /healthz, port: http}, periodSeconds: 1}
         lifecycle: {preStop: {sleep: {seconds: 2}}}

@@ -13,6 +13,7 @@ import (
 var Deployments = apis.Resource{
 	Group: "apps", Version: "v1", Kind: "Deployment", Plural: "deployments", Short: []string{"deploy"}, Categories: []string{"all"},
 	New: apis.New[appsv1.Deployment], NewList: apis.NewList[appsv1.DeploymentList],
+	AnnotationsCount: true,
 	Subresources: []apis.Subresource{
 		apis.Scalable(
 			func(d *appsv1.Deployment) **int32 { return &d.Spec.Replicas },

@@ -86,6 +86,13 @@ func (f *Form) writeJSONList(w io.Writer, l List, items []*store.Item) error {
 	if err := writeAll(w, head, []byte(`,"items":[`)); err != nil {
 		return err
 	}
+	if len(items) > keepMost {
+		err := writeChunks(w, items, func(b []byte, i int) ([]byte, error) { return f.appendListed(b, l, items, i) })
+		if err != nil {
+			return err
+		}
+		return writeAll(w, []byte("]}\n"))
+	}
 	read, comma := f.reader(l, items), []byte(nil)
 	for _, item := range items {
 		head, body, err := read.next(item)
@@ -98,6 +105,22 @@ func (f *Form) writeJSONList(w io.Writer, l List, items []*store.Item) error {
 		comma = []byte(",")
 	}
 	return writeAll(w, []byte("]}\n"))
+}
+
+// appendListed appends an item of a long list, with the comma before it.
+func (f *Form) appendListed(b []byte, l List, items []*store.Item, i int) ([]byte, error) {
+	if i > 0 {
+		b = append(b, ',')
+	}
+	start := len(b)
+	b, err := f.appendBody(b, items[i])
+	if err != nil || !l.ItemKinds {
+		return b, err
+	}
+	if head, rest := joinHead(f.head, b[start:]); head != nil {
+		b = append(b[:start], slices.Concat(head, rest)...)
+	}
+	return b, nil
 }
 
 // writePrettyList writes what json.MarshalIndent would, an item at a time.
@@ -179,23 +202,28 @@ func (f *Form) writeProtoList(w io.Writer, l List, items []*store.Item) error {
 	if err != nil {
 		return err
 	}
-	sizes := make([]int32, len(items))
+	sizes, err := f.protoSizes(items)
+	if err != nil {
+		return err
+	}
 	total := len(meta)
-	for i, item := range items {
-		n, err := f.protoSize(item)
-		if err != nil {
-			return err
-		}
-		sizes[i] = int32(n)
-		total += fieldSize(n)
+	for _, n := range sizes {
+		total += fieldSize(int(n))
 	}
 	if err := writeAll(w, envelopeHead(newEnvelope(l.Kind), total), meta); err != nil {
 		return err
 	}
+	if len(items) > keepMost {
+		err := writeChunks(w, items, func(b []byte, i int) ([]byte, error) { return f.appendProto(b, items[i], int(sizes[i])) })
+		if err != nil {
+			return err
+		}
+		return writeAll(w, envelopeTail)
+	}
 	var tag, scratch []byte
 	for i, item := range items {
 		var body []byte
-		if body, scratch, err = f.protoBody(item, len(items) <= keepMost, scratch); err != nil {
+		if body, scratch, err = f.protoBody(item, true, scratch); err != nil {
 			return err
 		}
 		if len(body) != int(sizes[i]) {
@@ -207,4 +235,42 @@ func (f *Form) writeProtoList(w io.Writer, l List, items []*store.Item) error {
 		}
 	}
 	return writeAll(w, envelopeTail)
+}
+
+func (f *Form) protoSizes(items []*store.Item) ([]int32, error) {
+	sizes := make([]int32, len(items))
+	size := func(_ []byte, i int) ([]byte, error) {
+		n, err := f.protoSize(items[i])
+		sizes[i] = int32(n)
+		return nil, err
+	}
+	if len(items) > keepMost {
+		return sizes, writeChunks(io.Discard, items, size)
+	}
+	for i := range items {
+		if _, err := size(nil, i); err != nil {
+			return nil, err
+		}
+	}
+	return sizes, nil
+}
+
+// appendProto appends an item of a long list as the list message's field.
+func (f *Form) appendProto(b []byte, item *store.Item, size int) ([]byte, error) {
+	b = slices.Grow(appendTag(b, 2, size), size)
+	if kept, ok := f.peek(item); ok {
+		if len(kept) != size {
+			return b, errSizeChanged
+		}
+		return append(b, kept...), nil
+	}
+	m, err := f.protoMessage(item)
+	if err != nil {
+		return b, err
+	}
+	n, err := m.MarshalTo(b[len(b) : len(b)+size])
+	if err == nil && n != size {
+		err = errSizeChanged
+	}
+	return b[:len(b)+size], err
 }

@@ -23,6 +23,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"proa/internal/apis"
+	"proa/internal/apiserver/codec/jsonplan"
 	"proa/internal/apiserver/wire"
 )
 
@@ -66,7 +67,7 @@ func (p *Patch) Apply(ctx context.Context, current apis.Object) (apis.Object, er
 }
 
 func (p *Patch) onJSON(ctx context.Context, current apis.Object) (apis.Object, error) {
-	before, err := json.Marshal(current)
+	before, err := encode(current)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
@@ -92,6 +93,13 @@ func (p *Patch) onJSON(ctx context.Context, current apis.Object) (apis.Object, e
 		return nil, invalidPatch(string(after), err.Error())
 	}
 	return obj, p.judge(ctx, string(after), append(complaints, more...))
+}
+
+func encode(obj apis.Object) ([]byte, error) {
+	if _, ok := obj.(runtime.Unstructured); ok {
+		return json.Marshal(obj)
+	}
+	return jsonplan.Append(nil, obj)
 }
 
 // checkKind refuses a patch that makes an object of another kind or version.
@@ -140,7 +148,7 @@ func (p *Patch) merge(before []byte) (after []byte, complaints []error, err erro
 			return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 		}
 	}
-	after, err = jsonpatch.MergePatch(before, p.Data)
+	after, err = mergeObjects(before, p.Data)
 	if errors.Is(err, jsonpatch.ErrBadJSONPatch) {
 		err = apierrors.NewBadRequest(err.Error())
 	}

@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/warning"
@@ -185,9 +184,6 @@ type change struct {
 	spec bool // in more than metadata and status
 }
 
-// annotationsCount are the kinds whose generation counts annotations as spec.
-var annotationsCount = map[schema.GroupResource]bool{{Group: "apps", Resource: "deployments"}: true}
-
 func difference(r *apis.Resource, obj, old apis.Object) change {
 	var c change
 	if u, ok := obj.(*unstructured.Unstructured); ok {
@@ -195,7 +191,7 @@ func difference(r *apis.Resource, obj, old apis.Object) change {
 	} else {
 		c = structDifference(reflect.ValueOf(obj).Elem(), reflect.ValueOf(old).Elem())
 	}
-	if annotationsCount[r.GroupResource()] && !equality.Semantic.DeepEqual(obj.GetAnnotations(), old.GetAnnotations()) {
+	if r.AnnotationsCount && !equality.Semantic.DeepEqual(obj.GetAnnotations(), old.GetAnnotations()) {
 		c.spec = true
 	}
 	c.any = c.any || c.spec || !sameMeta(obj, old)

@@ -152,7 +152,8 @@ func (r *Registry) editIn(ctx context.Context, tx *store.Tx, q *Request, e *edit
 	if err := checkVersion(q, obj, old); err != nil {
 		return nil, false, err
 	}
-	if err := r.prepareUpdate(ctx, tx, q, e, obj, old); err != nil {
+	differs, err := r.prepareUpdate(ctx, tx, q, e, obj, old)
+	if err != nil {
 		return nil, false, err
 	}
 	if err := r.admission.Validate(ctx, attrs); err != nil {
@@ -161,7 +162,7 @@ func (r *Registry) editIn(ctx context.Context, tx *store.Tx, q *Request, e *edit
 	if err := r.admission.Commit(tx, attrs); err != nil {
 		return nil, false, err
 	}
-	item, err := r.put(tx, q, existing, obj)
+	item, err := r.put(tx, q, existing, obj, differs.any)
 	return item, false, err
 }
 
@@ -184,9 +185,9 @@ func checkVersion(q *Request, obj, old apis.Object) error {
 }
 
 // prepareUpdate carries over what a write may not change, counts the generation and validates.
-func (r *Registry) prepareUpdate(ctx context.Context, tx *store.Tx, q *Request, e *edit, obj, old apis.Object) error {
+func (r *Registry) prepareUpdate(ctx context.Context, tx *store.Tx, q *Request, e *edit, obj, old apis.Object) (change, error) {
 	if err := inNamespace(q, obj); err != nil {
-		return err
+		return change{}, err
 	}
 	res := q.View.Resource
 	obj.SetGeneration(old.GetGeneration())
@@ -203,21 +204,22 @@ func (r *Registry) prepareUpdate(ctx context.Context, tx *store.Tx, q *Request, 
 	keepSystemFields(obj, old)
 	if hook := r.hooks[q.resource()]; hook.update != nil && e.sub == nil {
 		if err := hook.update(tx, obj, old); err != nil {
-			return err
+			return change{}, err
 		}
 	}
-	if !res.NoGeneration && q.Subresource != "status" && difference(res, obj, old).spec {
+	differs := difference(res, obj, old)
+	if !res.NoGeneration && q.Subresource != "status" && differs.spec {
 		obj.SetGeneration(old.GetGeneration() + 1)
 	}
 	if errs := validateUpdate(ctx, res, e.sub, obj, old); len(errs) > 0 {
-		return invalid(res.GroupVersionKind().GroupKind(), obj.GetName(), errs)
+		return change{}, invalid(res.GroupVersionKind().GroupKind(), obj.GetName(), errs)
 	}
 	if res.Warnings != nil && e.sub == nil {
 		for _, text := range res.Warnings(obj, old) {
 			warning.AddWarning(ctx, "", text)
 		}
 	}
-	return nil
+	return differs, nil
 }
 
 func keepSystemFields(obj, old apis.Object) {
@@ -237,11 +239,11 @@ func keepSystemFields(obj, old apis.Object) {
 
 // put commits what changed: nothing when nothing did, and the removal of the
 // object when its last finalizer went.
-func (r *Registry) put(tx *store.Tx, q *Request, existing *store.Item, obj apis.Object) (*store.Item, error) {
+func (r *Registry) put(tx *store.Tx, q *Request, existing *store.Item, obj apis.Object, differs bool) (*store.Item, error) {
 	if removable(obj, existing.Object) && r.mayRemove(q, obj) {
 		return r.removeIn(tx, q, obj)
 	}
-	if !difference(q.View.Resource, obj, existing.Object).any {
+	if !differs {
 		return existing, nil
 	}
 	return tx.Put(existing.Key, obj)

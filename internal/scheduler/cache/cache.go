@@ -170,7 +170,8 @@ func (c *Cache) setNode(node *corev1.Node) {
 		n = &framework.NodeInfo{}
 		c.nodes[node.Name] = n
 	}
-	if n.Node != nil && !placementChanged(n.Node, node) {
+	topology := n.Node == nil || topologyChanged(n.Node, node)
+	if !topology && !offerChanged(n.Node, node) {
 		n.Node = node
 		return
 	}
@@ -184,7 +185,7 @@ func (c *Cache) setNode(node *corev1.Node) {
 	}
 	n.SetNode(node)
 	c.countImages(n, 1)
-	c.nodeChanged(n)
+	c.nodeChanged(n, topology)
 }
 
 func (c *Cache) removeNode(name string) {
@@ -195,12 +196,10 @@ func (c *Cache) removeNode(name string) {
 	c.countImages(n, -1)
 	c.order.remove(n.Node)
 	c.stale.order = true
-	c.nodeChanged(n)
-	delete(c.nodes, name)
-	if len(n.Pods) > 0 { // they go one by one; accounts of past cycles keep n
-		rest := n.Clone()
-		rest.Node = nil
-		c.nodes[name] = rest
+	c.nodeChanged(n, true)
+	n.Node = nil
+	if len(n.Pods) == 0 { // otherwise they go one by one
+		delete(c.nodes, name)
 	}
 }
 
@@ -212,11 +211,13 @@ func (c *Cache) countImages(n *framework.NodeInfo, sign int) {
 	}
 }
 
-func (c *Cache) nodeChanged(n *framework.NodeInfo) {
+func (c *Cache) nodeChanged(n *framework.NodeInfo, topology bool) {
 	c.snapshot.Generation++
 	n.Generation = c.snapshot.Generation
-	n.NodeGeneration = n.Generation
-	c.snapshot.NodeGeneration = n.Generation
+	c.log.note(n)
+	if topology {
+		c.snapshot.TopologyGeneration = n.Generation
+	}
 }
 
 // rebuild makes the lists that changes have outdated.
@@ -228,7 +229,8 @@ func (c *Cache) rebuild() {
 		clear(s.ByName)
 		for i, name := range names {
 			s.Nodes[i] = c.nodes[name]
-			s.ByName[name] = c.nodes[name]
+			s.Nodes[i].Index = i
+			s.ByName[name] = s.Nodes[i]
 		}
 	}
 	if c.stale.order || c.stale.affinity {

@@ -26,6 +26,27 @@ type Diagnosis struct {
 	PendingOn  []string
 }
 
+// Copy returns a diagnosis to add to; the account of the nodes is shared.
+func (d *Diagnosis) Copy() *Diagnosis {
+	c := *d
+	c.Rejections = slices.Clip(d.Rejections)
+	c.RejectedBy, c.PendingOn = slices.Clone(d.RejectedBy), slices.Clone(d.PendingOn)
+	return &c
+}
+
+// Revised returns d with another account of one node. Accounts that were handed
+// out stay as they are.
+func (d *Diagnosis) Revised(node int, r Rejection) *Diagnosis {
+	if was := &d.Rejections[node]; was.Status == r.Status && was.Plugin == r.Plugin {
+		return d
+	}
+	c := d.Copy()
+	c.Rejections = slices.Clone(d.Rejections)
+	c.Rejections[node] = r
+	c.Blame(r.Plugin, r.Status)
+	return c
+}
+
 // Blame notes that plugin rejected the pod.
 func (d *Diagnosis) Blame(plugin string, s *Status) {
 	if !slices.Contains(d.RejectedBy, plugin) {
@@ -38,11 +59,16 @@ func (d *Diagnosis) Blame(plugin string, s *Status) {
 
 // Message is the sentence of the pod's condition and of its event.
 func (d *Diagnosis) Message() string {
-	msg := fmt.Sprintf("0/%d nodes are available:", d.AllNodes)
-	if d.PreFilter != "" {
-		msg += " " + d.PreFilter + "."
-	} else if reasons := d.histogram(); len(reasons) > 0 {
-		msg += " " + strings.Join(reasons, ", ") + "."
+	msg := fmt.Sprintf("0/%d nodes are available: %s.", d.AllNodes, d.PreFilter)
+	if d.PreFilter == "" {
+		counts := map[*Status]int{}
+		for i := range d.Rejections {
+			counts[d.Rejections[i].Status]++
+		}
+		if rest := d.AllNodes - len(d.Rejections); rest > 0 && d.Untried != nil {
+			counts[d.Untried] += rest
+		}
+		msg = NoneAvailable(d.AllNodes, counts)
 	}
 	if d.PostFilter != "" {
 		msg += " " + d.PostFilter
@@ -50,22 +76,25 @@ func (d *Diagnosis) Message() string {
 	return msg
 }
 
-func (d *Diagnosis) histogram() []string {
-	counts := map[string]int{}
-	for _, r := range d.Rejections {
-		for _, reason := range r.Status.Reasons() {
-			counts[reason]++
+// NoneAvailable says how many of all nodes gave which reason.
+func NoneAvailable(all int, counts map[*Status]int) string {
+	byReason := map[string]int{}
+	for s, n := range counts {
+		if n == 0 {
+			continue
+		}
+		for _, reason := range s.Reasons() {
+			byReason[reason] += n
 		}
 	}
-	if rest := d.AllNodes - len(d.Rejections); rest > 0 {
-		for _, reason := range d.Untried.Reasons() {
-			counts[reason] += rest
-		}
-	}
-	lines := make([]string, 0, len(counts))
-	for reason, n := range counts {
+	lines := make([]string, 0, len(byReason))
+	for reason, n := range byReason {
 		lines = append(lines, fmt.Sprintf("%d %s", n, reason))
 	}
 	slices.Sort(lines)
-	return lines
+	msg := fmt.Sprintf("0/%d nodes are available:", all)
+	if len(lines) > 0 {
+		msg += " " + strings.Join(lines, ", ") + "."
+	}
+	return msg
 }

@@ -13,7 +13,8 @@ const allAddresses = "0.0.0.0"
 // NodeInfo is a node with its pods, bound and assumed. It belongs to the
 // scheduling loop: it changes only between cycles, so plugins read without locks.
 type NodeInfo struct {
-	Node *corev1.Node // nil while only its pods are known
+	Node  *corev1.Node // nil while only its pods are known
+	Index int          // in the snapshot's nodes
 
 	Pods                           []*PodInfo
 	WithAffinity, WithAntiAffinity []*PodInfo // with any affinity term; with a required anti-affinity term
@@ -25,9 +26,9 @@ type NodeInfo struct {
 	Claims                         map[string]int   // users of a claim "namespace/name"
 	NoSchedule                     []corev1.Taint   // effects NoSchedule and NoExecute
 	PreferNoSchedule               []corev1.Taint
+	Unschedulable                  bool // as spec.unschedulable
 
-	// Generation grows with every change; NodeGeneration with those of Node.
-	Generation, NodeGeneration int64
+	Generation int64 // grows with every change
 }
 
 // Name of the node.
@@ -36,6 +37,7 @@ func (n *NodeInfo) Name() string { return n.Node.Name }
 // SetNode takes in the node object.
 func (n *NodeInfo) SetNode(node *corev1.Node) {
 	n.Node = node
+	n.Unschedulable = node.Spec.Unschedulable
 	n.Allocatable = ResourcesOf(node.Status.Allocatable)
 	n.Images = make(map[string]int64, len(node.Status.Images))
 	for _, image := range node.Status.Images {
@@ -160,9 +162,10 @@ type Snapshot struct {
 	ImageNodes                     map[string]int // nodes that have an image
 	ClaimUsers                     map[string]int // pods with a node, by claim "namespace/name"
 
-	// Generation is that of the latest change; NodeGeneration that of the
-	// latest change of a node object or of the set of nodes.
-	Generation, NodeGeneration int64
+	// Generation is that of the latest change; TopologyGeneration that of the
+	// latest change of the set of nodes or of a node's labels, taints or annotations.
+	Generation, TopologyGeneration int64
 
 	tallies tallies
+	groups  groups
 }

@@ -3,6 +3,8 @@ package framework
 import (
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,6 +34,29 @@ type AffinityTerm struct {
 	NamespaceSelector labels.Selector // matches nothing when the term has none
 	Selector          labels.Selector
 	TopologyKey       string
+
+	selectsNamespaces bool
+	key               string
+}
+
+// SelectsNamespaces tells whether the term chooses namespaces by their labels.
+func (t *AffinityTerm) SelectsNamespaces() bool { return t.selectsNamespaces }
+
+// In returns the term with its namespaces listed by name.
+func (t *AffinityTerm) In(namespaces map[string]struct{}) AffinityTerm {
+	resolved := AffinityTerm{Namespaces: namespaces, NamespaceSelector: labels.Nothing(), Selector: t.Selector, TopologyKey: t.TopologyKey}
+	resolved.setKey()
+	return resolved
+}
+
+// Key identifies what the term selects and over which domains.
+func (t *AffinityTerm) Key() string { return t.key }
+
+func (t *AffinityTerm) setKey() {
+	t.key = t.TopologyKey + "|" + strings.Join(slices.Sorted(maps.Keys(t.Namespaces)), ",") + "|" + t.Selector.String()
+	if t.selectsNamespaces {
+		t.key += "|" + t.NamespaceSelector.String()
+	}
 }
 
 // WeightedAffinityTerm is a preference of weight 1 to 100.
@@ -151,6 +176,7 @@ func parseTerm(pod *corev1.Pod, t *corev1.PodAffinityTerm) (AffinityTerm, error)
 	}
 	parsed := AffinityTerm{
 		Namespaces: map[string]struct{}{}, NamespaceSelector: namespaces, Selector: selector, TopologyKey: t.TopologyKey,
+		selectsNamespaces: t.NamespaceSelector != nil,
 	}
 	for _, ns := range t.Namespaces {
 		parsed.Namespaces[ns] = struct{}{}
@@ -158,6 +184,7 @@ func parseTerm(pod *corev1.Pod, t *corev1.PodAffinityTerm) (AffinityTerm, error)
 	if len(t.Namespaces) == 0 && t.NamespaceSelector == nil {
 		parsed.Namespaces[pod.Namespace] = struct{}{}
 	}
+	parsed.setKey()
 	return parsed, nil
 }
 

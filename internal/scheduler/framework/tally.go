@@ -3,83 +3,95 @@ package framework
 // Tally counts pods by the domain of their node, for one selector and one
 // topology key. The snapshot keeps a tally right as pods come and go, so that pods
 // with the same rule, as the replicas of a workload have, do not each count anew.
+// Domains are numbered, and nodes found by their Index, so that asking about a
+// node costs two array reads.
 type Tally struct {
-	match    func(p *PodInfo) bool
-	domain   func(n *NodeInfo) (string, bool) // false: the node does not count
-	byDomain map[string]int
-	domains  map[int]int // number of domains by their count
-	lowest   int         // no domain has fewer; raised on demand
-	made     int64       // node generation
-	used     int64
+	match   func(p *PodInfo) bool
+	domain  func(n *NodeInfo) (string, bool) // false: the node does not count
+	numbers map[string]int32                 // of domains
+	ofNode  []int32                          // domain by node index; -1 for none
+	counts  []int                            // by domain
+	sizes   map[int]int                      // number of domains by their count
+	lowest  int                              // no domain has fewer; raised on demand
+	made    int64                            // topology generation
+	used    int64
 }
 
-// Of returns the count of a domain; false when no eligible node is in it.
-func (t *Tally) Of(domain string) (int, bool) {
-	n, ok := t.byDomain[domain]
-	return n, ok
+// Domain returns the number of a node's domain, -1 when the node does not count.
+func (t *Tally) Domain(n *NodeInfo) int { return int(t.ofNode[n.Index]) }
+
+// Find returns the number of a domain, -1 when no node that counts is in it.
+func (t *Tally) Find(value string) int {
+	if number, ok := t.numbers[value]; ok {
+		return int(number)
+	}
+	return -1
 }
 
-// Count returns the count of a domain, 0 for an unknown one.
-func (t *Tally) Count(domain string) int { return t.byDomain[domain] }
+// Count returns the pods in a domain.
+func (t *Tally) Count(domain int) int { return t.counts[domain] }
 
 // Domains returns how many domains there are.
-func (t *Tally) Domains() int { return len(t.byDomain) }
+func (t *Tally) Domains() int { return len(t.counts) }
 
 // Any tells whether any pod counts.
-func (t *Tally) Any() bool { return len(t.byDomain) > t.domains[0] }
+func (t *Tally) Any() bool { return len(t.counts) > t.sizes[0] }
 
-// Min returns the lowest count of a domain, with more added to some of them.
-func (t *Tally) Min(more map[string]int) int {
-	if len(t.byDomain) == 0 {
+// Min returns the lowest count of a domain, with more added to some of them. Not
+// for parallel use.
+func (t *Tally) Min(more map[int]int) int {
+	if len(t.counts) == 0 {
 		return 0
 	}
 	if len(more) == 0 {
-		for t.domains[t.lowest] == 0 {
+		for t.sizes[t.lowest] == 0 {
 			t.lowest++
 		}
 		return t.lowest
 	}
-	first, least := true, 0
-	for d, n := range t.byDomain {
-		if n += more[d]; first || n < least {
-			first, least = false, n
-		}
+	least := t.counts[0] + more[0]
+	for d, n := range t.counts {
+		least = min(least, n+more[d])
 	}
 	return least
 }
 
 func (t *Tally) add(n *NodeInfo, count int) {
-	if n.Node == nil || count == 0 {
+	d := t.ofNode[n.Index]
+	if d < 0 {
 		return
 	}
-	d, ok := t.domain(n)
-	if !ok {
-		return
-	}
-	was := t.byDomain[d]
-	t.domains[was]--
-	t.byDomain[d] = was + count
-	t.domains[was+count]++
+	was := t.counts[d]
+	t.counts[d] = was + count
+	t.sizes[was]--
+	t.sizes[was+count]++
 	t.lowest = min(t.lowest, was+count)
 }
 
 func (t *Tally) recount(nodes []*NodeInfo) {
-	t.byDomain, t.domains, t.lowest = map[string]int{}, map[int]int{}, 0
-	for _, n := range nodes {
-		d, ok := t.domain(n)
+	t.numbers, t.sizes, t.lowest = map[string]int32{}, map[int]int{}, 0
+	t.counts, t.ofNode = t.counts[:0], make([]int32, len(nodes))
+	for i, n := range nodes {
+		t.ofNode[i] = -1
+		value, ok := t.domain(n)
 		if !ok {
 			continue
 		}
-		count := t.byDomain[d]
+		d, known := t.numbers[value]
+		if !known {
+			d = int32(len(t.counts))
+			t.numbers[value] = d
+			t.counts = append(t.counts, 0)
+		}
+		t.ofNode[i] = d
 		for _, p := range n.Pods {
 			if t.match(p) {
-				count++
+				t.counts[d]++
 			}
 		}
-		t.byDomain[d] = count
 	}
-	for _, count := range t.byDomain {
-		t.domains[count]++
+	for _, count := range t.counts {
+		t.sizes[count]++
 	}
 }
 
@@ -105,9 +117,9 @@ func (s *Snapshot) Tally(key string, match func(p *PodInfo) bool, domain func(n 
 		t = &Tally{match: match, domain: domain, made: -1}
 		ts.byKey[key] = t
 	}
-	if t.made != s.NodeGeneration {
+	if t.made != s.TopologyGeneration {
 		t.recount(s.Nodes)
-		t.made = s.NodeGeneration
+		t.made = s.TopologyGeneration
 	}
 	t.used = ts.clock
 	return t
@@ -126,11 +138,15 @@ func (ts *tallies) evict() {
 	delete(ts.byKey, oldest)
 }
 
-// PodsChanged keeps the tallies right: a pod came to a node (sign 1) or left it (-1).
+// PodsChanged keeps tallies and groups right: a pod came to a node (sign 1) or
+// left it (-1).
 func (s *Snapshot) PodsChanged(n *NodeInfo, p *PodInfo, sign int) {
 	for _, t := range s.tallies.byKey {
-		if t.made == s.NodeGeneration && t.match(p) {
+		if n.Node != nil && t.made == s.TopologyGeneration && t.match(p) {
 			t.add(n, sign)
 		}
+	}
+	if p.HasAffinity() {
+		s.groups.podsChanged(n, p, sign, s.TopologyGeneration)
 	}
 }

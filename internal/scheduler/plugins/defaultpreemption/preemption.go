@@ -85,7 +85,7 @@ func (p *Plugin) PostFilter(ctx context.Context, state *framework.CycleState, po
 		return nil, framework.AsStatus(err)
 	}
 	if len(candidates) == 0 {
-		return &framework.PostFilterResult{}, refuse(account.Message())
+		return &framework.PostFilterResult{}, refuse(framework.NoneAvailable(d.AllNodes, account))
 	}
 	best := pick(candidates)
 	p.preempt(pod, best)
@@ -130,17 +130,17 @@ type candidate struct {
 }
 
 // candidates looks for nodes where victims make room, from a random one on, until
-// there are enough. The account tells about the others.
-func (p *Plugin) candidates(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, d *framework.Diagnosis) ([]candidate, *framework.Diagnosis, error) {
-	account := &framework.Diagnosis{AllNodes: d.AllNodes, Untried: notHelpful}
+// there are enough. The account counts what was said about the others.
+func (p *Plugin) candidates(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, d *framework.Diagnosis) ([]candidate, map[*framework.Status]int, error) {
+	account := map[*framework.Status]int{notHelpful: d.AllNodes}
 	var helpful []*framework.NodeInfo
-	for _, r := range d.Rejections {
+	for i := range d.Rejections {
+		r := &d.Rejections[i]
 		if r.Status.Code() == framework.Unschedulable {
 			helpful = append(helpful, r.Node)
-		} else {
-			account.Rejections = append(account.Rejections, framework.Rejection{Node: r.Node, Name: r.Name, Status: notHelpful})
 		}
 	}
+	account[notHelpful] -= len(helpful)
 	if len(helpful) == 0 {
 		return nil, account, nil
 	}
@@ -156,7 +156,7 @@ func (p *Plugin) candidates(ctx context.Context, state *framework.CycleState, po
 		case status.Code() == framework.Error:
 			return nil, nil, status.Err()
 		case status != nil:
-			account.Rejections = append(account.Rejections, framework.Rejection{Node: node, Name: node.Name(), Status: status})
+			account[status]++
 			continue
 		}
 		found = append(found, c)

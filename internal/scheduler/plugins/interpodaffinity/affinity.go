@@ -3,8 +3,8 @@ package interpodaffinity
 
 import (
 	"context"
+	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -56,58 +56,65 @@ var (
 	existingAntiUnmet = framework.NewStatus(framework.Unschedulable, "node(s) didn't satisfy existing pods anti-affinity rules")
 )
 
-// pair is a topology domain.
-type pair struct{ key, value string }
-
 // domains counts pods by domain: those of a tally, and those of a trial.
 type domains struct {
 	tally *framework.Tally
-	more  map[string]int
+	more  map[int]int
 }
 
-func (d *domains) count(value string) int { return d.tally.Count(value) + d.more[value] }
+func (d *domains) at(node *framework.NodeInfo) (count int, in bool) {
+	number := d.tally.Domain(node)
+	if number < 0 {
+		return 0, false
+	}
+	return d.tally.Count(number) + d.more[number], true
+}
 
 func (d *domains) any() bool {
-	if d.tally.Any() {
-		return true
+	if len(d.more) == 0 {
+		return d.tally.Any()
 	}
-	for _, n := range d.more {
-		if n > 0 {
+	for number := range d.tally.Domains() {
+		if d.tally.Count(number)+d.more[number] > 0 {
 			return true
 		}
 	}
 	return false
 }
 
-func (d domains) clone() domains {
-	more := make(map[string]int, len(d.more))
-	for v, n := range d.more {
-		more[v] = n
+func (d *domains) note(node *framework.NodeInfo, sign int) {
+	number := d.tally.Domain(node)
+	if number < 0 {
+		return
 	}
-	return domains{d.tally, more}
+	if d.more == nil {
+		d.more = map[int]int{}
+	}
+	d.more[number] += sign
 }
+
+// pair is a topology domain.
+type pair struct{ key, value string }
 
 // state of one pod's cycle. Affinity and anti are by position in the pod's terms.
 type state struct {
 	affinityTerms, antiTerms []framework.AffinityTerm
 	affinity, anti           []domains
-	existing                 map[pair]int // domains that pods there forbid
-	namespace                labels.Set   // of the pod
+	existing                 []*framework.TermGroup // anti-affinity of other pods that means this one
+	existingMore             map[pair]int           // of a trial
+	namespace                labels.Set             // of the pod
 }
 
 func (s *state) Clone() framework.StateData {
 	c := *s
-	c.affinity, c.anti = make([]domains, len(s.affinity)), make([]domains, len(s.anti))
-	for i := range s.affinity {
-		c.affinity[i] = s.affinity[i].clone()
+	c.affinity, c.anti = slices.Clone(s.affinity), slices.Clone(s.anti)
+	for i := range c.affinity {
+		c.affinity[i].more = maps.Clone(c.affinity[i].more)
 	}
-	for i := range s.anti {
-		c.anti[i] = s.anti[i].clone()
+	for i := range c.anti {
+		c.anti[i].more = maps.Clone(c.anti[i].more)
 	}
-	c.existing = make(map[pair]int, len(s.existing))
-	for k, n := range s.existing {
-		c.existing[k] = n
-	}
+	c.existingMore = maps.Clone(s.existingMore)
 	return &c
 }
 
@@ -128,34 +135,20 @@ func (p *Plugin) resolve(terms []framework.AffinityTerm) []framework.AffinityTer
 }
 
 func (p *Plugin) resolveTerm(t framework.AffinityTerm) framework.AffinityTerm {
-	if t.NamespaceSelector.String() == labels.Nothing().String() && !t.NamespaceSelector.Empty() {
+	if !t.SelectsNamespaces() {
 		return t
 	}
-	all := map[string]struct{}{}
-	for ns := range t.Namespaces {
-		all[ns] = struct{}{}
-	}
+	all := maps.Clone(t.Namespaces)
 	for _, ns := range p.namespaces.Select("", t.NamespaceSelector) {
 		all[ns.Name] = struct{}{}
 	}
-	t.Namespaces, t.NamespaceSelector = all, labels.Nothing()
-	return t
-}
-
-// termKey identifies a resolved term's selection.
-func termKey(t *framework.AffinityTerm) string {
-	names := make([]string, 0, len(t.Namespaces))
-	for ns := range t.Namespaces {
-		names = append(names, ns)
-	}
-	slices.Sort(names)
-	return strings.Join(names, ",") + "|" + t.Selector.String()
+	return t.In(all)
 }
 
 func (p *Plugin) tally(terms []framework.AffinityTerm, topologyKey string) domains {
 	key := Name + "|" + topologyKey
 	for i := range terms {
-		key += "|" + termKey(&terms[i])
+		key += "|" + terms[i].Key()
 	}
 	return domains{tally: p.handle.Snapshot.Tally(key,
 		func(other *framework.PodInfo) bool { return matchesAll(terms, other.Pod) },
@@ -192,28 +185,14 @@ func (p *Plugin) PreFilter(_ context.Context, cs *framework.CycleState, pod *fra
 	return nil, nil
 }
 
-func (p *Plugin) forbidden(pod *framework.PodInfo, namespace labels.Set) map[pair]int {
-	found := map[pair]int{}
-	for _, n := range p.handle.Snapshot.WithAntiAffinity {
-		for _, other := range n.WithAntiAffinity {
-			addForbidden(found, other, pod.Pod, namespace, n, 1)
+func (p *Plugin) forbidden(pod *framework.PodInfo, namespace labels.Set) []*framework.TermGroup {
+	var found []*framework.TermGroup
+	for _, g := range p.handle.Snapshot.TermGroups() {
+		if g.Kind == framework.RequiredAntiAffinity && g.Term.Matches(pod.Pod, namespace) {
+			found = append(found, g)
 		}
 	}
 	return found
-}
-
-func addForbidden(found map[pair]int, other *framework.PodInfo, pod *corev1.Pod, namespace labels.Set, n *framework.NodeInfo, sign int) {
-	for i := range other.RequiredAntiAffinity {
-		t := &other.RequiredAntiAffinity[i]
-		value, ok := n.Node.Labels[t.TopologyKey]
-		if !ok || !t.Matches(pod, namespace) {
-			continue
-		}
-		k := pair{t.TopologyKey, value}
-		if found[k] += sign; found[k] == 0 {
-			delete(found, k)
-		}
-	}
 }
 
 // AddPod and RemovePod count a pod of a trial.
@@ -232,25 +211,24 @@ func (p *Plugin) count(cs *framework.CycleState, pod, other *framework.PodInfo, 
 	if !ok {
 		return
 	}
-	addForbidden(s.existing, other, pod.Pod, s.namespace, node, sign)
+	for i := range other.RequiredAntiAffinity {
+		t := &other.RequiredAntiAffinity[i]
+		if value, ok := node.Node.Labels[t.TopologyKey]; ok && t.Matches(pod.Pod, s.namespace) {
+			if s.existingMore == nil {
+				s.existingMore = map[pair]int{}
+			}
+			s.existingMore[pair{t.TopologyKey, value}] += sign
+		}
+	}
 	if len(s.affinityTerms) > 0 && matchesAll(s.affinityTerms, other.Pod) {
 		for i := range s.affinityTerms {
-			s.affinity[i].note(node, s.affinityTerms[i].TopologyKey, sign)
+			s.affinity[i].note(node, sign)
 		}
 	}
 	for i := range s.antiTerms {
 		if s.antiTerms[i].Matches(other.Pod, nil) {
-			s.anti[i].note(node, s.antiTerms[i].TopologyKey, sign)
+			s.anti[i].note(node, sign)
 		}
-	}
-}
-
-func (d *domains) note(node *framework.NodeInfo, key string, sign int) {
-	if value, ok := node.Node.Labels[key]; ok {
-		if d.more == nil {
-			d.more = map[string]int{}
-		}
-		d.more[value] += sign
 	}
 }
 
@@ -263,7 +241,7 @@ func (p *Plugin) Filter(_ context.Context, cs *framework.CycleState, pod *framew
 		return affinityUnmet
 	}
 	for i := range s.anti {
-		if value, ok := node.Node.Labels[s.antiTerms[i].TopologyKey]; ok && s.anti[i].count(value) > 0 {
+		if count, _ := s.anti[i].at(node); count > 0 {
 			return antiAffinityUnmet
 		}
 	}
@@ -275,16 +253,26 @@ func (p *Plugin) Filter(_ context.Context, cs *framework.CycleState, pod *framew
 
 // forbids tells whether a pod in one of the node's domains keeps the pod away.
 func (s *state) forbids(node *framework.NodeInfo) bool {
-	if len(s.existing) <= len(node.Node.Labels) {
-		for k := range s.existing {
-			if value, ok := node.Node.Labels[k.key]; ok && value == k.value {
-				return true
+	for i, g := range s.existing {
+		value, ok := node.Node.Labels[g.Term.TopologyKey]
+		if !ok {
+			continue
+		}
+		count := g.Count(value)
+		if len(s.existingMore) > 0 { // groups over the same key share what the trial changed
+			count += s.existingMore[pair{g.Term.TopologyKey, value}]
+			for _, other := range s.existing[i+1:] {
+				if other.Term.TopologyKey == g.Term.TopologyKey {
+					count += other.Count(value)
+				}
 			}
 		}
-		return false
+		if count > 0 {
+			return true
+		}
 	}
-	for key, value := range node.Node.Labels {
-		if s.existing[pair{key, value}] > 0 {
+	for domain, n := range s.existingMore {
+		if n > 0 && node.Node.Labels[domain.key] == domain.value {
 			return true
 		}
 	}
@@ -294,11 +282,11 @@ func (s *state) forbids(node *framework.NodeInfo) bool {
 func (s *state) meetsAffinity(pod *framework.PodInfo, node *framework.NodeInfo) bool {
 	met, anywhere := true, false
 	for i := range s.affinity {
-		value, ok := node.Node.Labels[s.affinityTerms[i].TopologyKey]
-		if !ok {
+		count, in := s.affinity[i].at(node)
+		if !in {
 			return false
 		}
-		met = met && s.affinity[i].count(value) > 0
+		met = met && count > 0
 	}
 	if met {
 		return true

@@ -3,28 +3,26 @@ package interpodaffinity
 import (
 	"context"
 
-	"k8s.io/apimachinery/pkg/labels"
-
 	"proa/internal/scheduler/framework"
 )
-
-// attraction of domains, by topology key and value; negative keeps away.
-type attraction map[pair]int64
-
-func (a attraction) Clone() framework.StateData { return a }
 
 const scoreKey = Name + "/score"
 
 // weighed are the pod's own preferences: counts by domain times a weight.
 type weighed struct {
 	counts domains
-	key    string
+	weight int64
+}
+
+// drawn is what other pods' term does: their number by domain times a weight.
+type drawn struct {
+	group  *framework.TermGroup
 	weight int64
 }
 
 type scoring struct {
 	own      []weighed
-	existing attraction
+	existing []drawn
 }
 
 func (s *scoring) Clone() framework.StateData { return s }
@@ -32,9 +30,9 @@ func (s *scoring) Clone() framework.StateData { return s }
 // PreScore sums up what draws the pod to a domain or keeps it away.
 func (p *Plugin) PreScore(_ context.Context, cs *framework.CycleState, pod *framework.PodInfo, _ []*framework.NodeInfo) *framework.Status {
 	prefers := len(pod.PreferredAffinity)+len(pod.PreferredAntiAffinity) > 0
-	s := &scoring{existing: attraction{}}
+	s := &scoring{}
 	if prefers || !p.ignore {
-		s.existing = p.attractionOfOthers(pod)
+		s.existing = p.drawnBy(pod)
 	}
 	s.own = append(p.weigh(pod.PreferredAffinity, 1), p.weigh(pod.PreferredAntiAffinity, -1)...)
 	if len(s.own) == 0 && len(s.existing) == 0 {
@@ -50,38 +48,34 @@ func (p *Plugin) weigh(terms []framework.WeightedAffinityTerm, sign int64) []wei
 		t := p.resolveTerm(terms[i].AffinityTerm)
 		counts := p.tally([]framework.AffinityTerm{t}, t.TopologyKey)
 		if counts.any() {
-			own = append(own, weighed{counts, t.TopologyKey, sign * terms[i].Weight})
+			own = append(own, weighed{counts, sign * terms[i].Weight})
 		}
 	}
 	return own
 }
 
-func (p *Plugin) attractionOfOthers(pod *framework.PodInfo) attraction {
-	a := attraction{}
+// drawnBy returns the other pods' terms that select the pod.
+func (p *Plugin) drawnBy(pod *framework.PodInfo) []drawn {
 	namespace := p.labelsOf(pod.Pod.Namespace)
-	for _, n := range p.handle.Snapshot.WithAffinity {
-		for _, other := range n.WithAffinity {
-			for i := range other.RequiredAffinity {
-				a.add(&other.RequiredAffinity[i], p.hardWeight, pod, namespace, n)
-			}
-			for i := range other.PreferredAffinity {
-				a.add(&other.PreferredAffinity[i].AffinityTerm, other.PreferredAffinity[i].Weight, pod, namespace, n)
-			}
-			for i := range other.PreferredAntiAffinity {
-				a.add(&other.PreferredAntiAffinity[i].AffinityTerm, -other.PreferredAntiAffinity[i].Weight, pod, namespace, n)
-			}
+	var found []drawn
+	for _, g := range p.handle.Snapshot.TermGroups() {
+		var weight int64
+		switch g.Kind {
+		case framework.RequiredAffinity:
+			weight = p.hardWeight
+		case framework.PreferredAffinity:
+			weight = g.Weight
+		case framework.PreferredAntiAffinity:
+			weight = -g.Weight
+		}
+		if weight != 0 && g.Term.Matches(pod.Pod, namespace) {
+			found = append(found, drawn{g, weight})
 		}
 	}
-	return a
+	return found
 }
 
-func (a attraction) add(t *framework.AffinityTerm, weight int64, pod *framework.PodInfo, namespace labels.Set, n *framework.NodeInfo) {
-	if value, ok := n.Node.Labels[t.TopologyKey]; ok && weight != 0 && t.Matches(pod.Pod, namespace) {
-		a[pair{t.TopologyKey, value}] += weight
-	}
-}
-
-// Score sums the attraction of the node's domains.
+// Score sums what draws the pod to the node's domains.
 func (p *Plugin) Score(_ context.Context, cs *framework.CycleState, _ *framework.PodInfo, node *framework.NodeInfo) (int64, *framework.Status) {
 	s, ok := framework.Read[*scoring](cs, scoreKey)
 	if !ok {
@@ -89,20 +83,13 @@ func (p *Plugin) Score(_ context.Context, cs *framework.CycleState, _ *framework
 	}
 	var score int64
 	for i := range s.own {
-		if value, ok := node.Node.Labels[s.own[i].key]; ok {
-			score += s.own[i].weight * int64(s.own[i].counts.count(value))
-		}
+		count, _ := s.own[i].counts.at(node)
+		score += s.own[i].weight * int64(count)
 	}
-	if len(s.existing) <= len(node.Node.Labels) {
-		for k, v := range s.existing {
-			if value, ok := node.Node.Labels[k.key]; ok && value == k.value {
-				score += v
-			}
+	for i := range s.existing {
+		if value, ok := node.Node.Labels[s.existing[i].group.Term.TopologyKey]; ok {
+			score += s.existing[i].weight * int64(s.existing[i].group.Count(value))
 		}
-		return score, nil
-	}
-	for key, value := range node.Node.Labels {
-		score += s.existing[pair{key, value}]
 	}
 	return score, nil
 }

@@ -57,47 +57,66 @@ func (f *Fit) Filter(_ context.Context, _ *framework.CycleState, pod *framework.
 	return f.shortage(r, node)
 }
 
-var (
-	tooManyPods = "Too many pods"
-	short       = map[corev1.ResourceName]*framework.Status{
-		corev1.ResourceCPU:              framework.NewStatus(framework.Unschedulable, "Insufficient cpu"),
-		corev1.ResourceMemory:           framework.NewStatus(framework.Unschedulable, "Insufficient memory"),
-		corev1.ResourceEphemeralStorage: framework.NewStatus(framework.Unschedulable, "Insufficient ephemeral-storage"),
-	}
+// What can be short, besides extended resources.
+const (
+	shortPods = 1 << iota
+	shortCPU
+	shortMemory
+	shortStorage
+	allShort = 1<<iota - 1
 )
 
-func (f *Fit) shortage(r *framework.Resources, node *framework.NodeInfo) *framework.Status {
-	var reasons []string
-	code := framework.Unschedulable
-	if int64(len(node.Pods))+1 > node.Allocatable.Pods {
-		reasons = append(reasons, tooManyPods)
+// shortages has the status of every combination: in a full cluster thousands of
+// nodes say the same.
+var shortages = func() (made [2][allShort + 1]*framework.Status) {
+	names := []string{"Too many pods", "Insufficient cpu", "Insufficient memory", "Insufficient ephemeral-storage"}
+	for set := 1; set <= allShort; set++ {
+		var reasons []string
+		for i, name := range names {
+			if set&(1<<i) != 0 {
+				reasons = append(reasons, name)
+			}
+		}
+		made[0][set] = framework.NewStatus(framework.Unschedulable, reasons...)
+		made[1][set] = framework.NewStatus(framework.UnschedulableAndUnresolvable, reasons...)
 	}
-	var last corev1.ResourceName
-	check := func(name corev1.ResourceName, want, used, total int64) {
+	return made
+}()
+
+func (f *Fit) shortage(r *framework.Resources, node *framework.NodeInfo) *framework.Status {
+	set, hopeless := 0, 0
+	used, total := &node.Requested, &node.Allocatable
+	if int64(len(node.Pods))+1 > total.Pods {
+		set |= shortPods
+	}
+	check := func(bit int, want, used, total int64) {
 		if want == 0 || want <= total-used {
 			return
 		}
-		reasons = append(reasons, "Insufficient "+string(name))
-		last = name
+		set |= bit
 		if want > total {
-			code = framework.UnschedulableAndUnresolvable
+			hopeless = 1
 		}
 	}
-	check(corev1.ResourceCPU, r.MilliCPU, node.Requested.MilliCPU, node.Allocatable.MilliCPU)
-	check(corev1.ResourceMemory, r.Memory, node.Requested.Memory, node.Allocatable.Memory)
-	check(corev1.ResourceEphemeralStorage, r.EphemeralStorage, node.Requested.EphemeralStorage, node.Allocatable.EphemeralStorage)
+	check(shortCPU, r.MilliCPU, used.MilliCPU, total.MilliCPU)
+	check(shortMemory, r.Memory, used.Memory, total.Memory)
+	check(shortStorage, r.EphemeralStorage, used.EphemeralStorage, total.EphemeralStorage)
+	var more []string
 	for _, s := range r.Scalar {
-		if !f.ignored(s.Name) {
-			check(s.Name, s.Value, node.Requested.Of(s.Name), node.Allocatable.Of(s.Name))
+		if f.ignored(s.Name) || s.Value <= total.Of(s.Name)-used.Of(s.Name) {
+			continue
+		}
+		more = append(more, "Insufficient "+string(s.Name))
+		if s.Value > total.Of(s.Name) {
+			hopeless = 1
 		}
 	}
-	switch {
-	case len(reasons) == 0:
-		return nil
-	case len(reasons) == 1 && code == framework.Unschedulable && short[last] != nil:
-		return short[last]
+	status := shortages[hopeless][set]
+	if len(more) == 0 {
+		return status
 	}
-	return framework.NewStatus(code, reasons...)
+	return framework.NewStatus([]framework.Code{framework.Unschedulable, framework.UnschedulableAndUnresolvable}[hopeless],
+		append(slices.Clone(status.Reasons()), more...)...)
 }
 
 func (f *Fit) ignored(name corev1.ResourceName) bool {

@@ -3,6 +3,7 @@ package noderesources
 import (
 	"context"
 	"math"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -29,6 +30,7 @@ type Strategy struct {
 type Weighted struct {
 	Name   corev1.ResourceName
 	Weight int64
+	scalar bool
 }
 
 // ShapePoint gives a score of 0 to 10 to a utilization in percent.
@@ -41,7 +43,11 @@ func (s Strategy) withDefaults() Strategy {
 		s.Type = LeastAllocated
 	}
 	if len(s.Resources) == 0 {
-		s.Resources = []Weighted{{corev1.ResourceCPU, 1}, {corev1.ResourceMemory, 1}}
+		s.Resources = []Weighted{{Name: corev1.ResourceCPU, Weight: 1}, {Name: corev1.ResourceMemory, Weight: 1}}
+	}
+	s.Resources = slices.Clone(s.Resources)
+	for i := range s.Resources {
+		s.Resources[i].scalar = framework.IsScalar(s.Resources[i].Name)
 	}
 	return s
 }
@@ -61,7 +67,7 @@ func usage(name corev1.ResourceName, pod *framework.PodInfo, node *framework.Nod
 func (s *Strategy) score(pod *framework.PodInfo, node *framework.NodeInfo) int64 {
 	var sum, weights int64
 	for _, r := range s.Resources {
-		if framework.IsScalar(r.Name) && pod.Requests.Of(r.Name) == 0 {
+		if r.scalar && pod.Requests.Of(r.Name) == 0 {
 			continue // a node is not better for what the pod does not use
 		}
 		requested, allocatable := usage(r.Name, pod, node, true)
@@ -153,7 +159,7 @@ func (b *Balanced) Score(_ context.Context, _ *framework.CycleState, pod *framew
 	var few [4]float64
 	shares := few[:0]
 	for _, r := range b.resources {
-		if framework.IsScalar(r.Name) && pod.Requests.Of(r.Name) == 0 {
+		if r.scalar && pod.Requests.Of(r.Name) == 0 {
 			continue
 		}
 		requested, allocatable := usage(r.Name, pod, node, false)

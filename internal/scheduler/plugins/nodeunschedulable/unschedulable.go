@@ -28,7 +28,7 @@ var cordoned = framework.NewStatus(framework.UnschedulableAndUnresolvable, "node
 // Filter rejects a node with spec.unschedulable, unless the pod tolerates the
 // taint that stands for it.
 func (Plugin) Filter(_ context.Context, _ *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
-	if node.Node.Spec.Unschedulable && !tolerates(pod.Pod) {
+	if node.Unschedulable && !tolerates(pod.Pod) {
 		return cordoned
 	}
 	return nil

@@ -18,7 +18,7 @@ var (
 type rule struct {
 	constraint
 	tally *framework.Tally
-	more  map[string]int
+	more  map[int]int
 	self  int // 1 when the constraint selects the pod itself
 	least int // count of the emptiest domain
 }
@@ -28,7 +28,7 @@ type rules []rule
 func (rs rules) Clone() framework.StateData {
 	c := make(rules, len(rs))
 	for i, r := range rs {
-		more := make(map[string]int, len(r.more))
+		more := make(map[int]int, len(r.more))
 		for v, n := range r.more {
 			more[v] = n
 		}
@@ -71,11 +71,20 @@ func (*Plugin) Filter(_ context.Context, cs *framework.CycleState, _ *framework.
 	rs, _ := framework.Read[rules](cs, Name)
 	for i := range rs {
 		r := &rs[i]
-		value, ok := node.Node.Labels[r.key]
-		if !ok {
-			return labelUnset
+		d := r.tally.Domain(node)
+		if d < 0 {
+			// The node does not count, but may be in a domain that does.
+			value, ok := node.Node.Labels[r.key]
+			if !ok {
+				return labelUnset
+			}
+			d = r.tally.Find(value)
 		}
-		if r.tally.Count(value)+r.more[value]+r.self-r.least > r.maxSkew {
+		count := r.self - r.least
+		if d >= 0 {
+			count += r.tally.Count(d) + r.more[d]
+		}
+		if count > r.maxSkew {
 			return skewed
 		}
 	}
@@ -100,14 +109,14 @@ func (*Plugin) count(cs *framework.CycleState, pod, other *framework.PodInfo, no
 	}
 	for i := range rs {
 		r := &rs[i]
-		value, ok := node.Node.Labels[r.key]
-		if _, counts := r.tally.Of(value); !ok || !counts || !r.selector.Matches(labels.Set(other.Pod.Labels)) {
+		d := r.tally.Domain(node)
+		if d < 0 || !r.selector.Matches(labels.Set(other.Pod.Labels)) {
 			continue
 		}
 		if r.more == nil {
-			r.more = map[string]int{}
+			r.more = map[int]int{}
 		}
-		r.more[value] += sign
+		r.more[d] += sign
 		r.findLeast()
 	}
 }

@@ -31,6 +31,9 @@ func (w *wishes) ignores(n *framework.NodeInfo) bool {
 		return false
 	}
 	for i := range w.all {
+		if w.all[i].tally.Domain(n) >= 0 {
+			continue // tallies only count nodes with all keys
+		}
 		if _, ok := n.Node.Labels[w.all[i].key]; !ok {
 			return true
 		}
@@ -70,17 +73,15 @@ func (w *wishes) size(of *wish, nodes []*framework.NodeInfo) int {
 		}
 		return n
 	}
-	seen := map[string]struct{}{}
-	last := ""
+	seen := make([]bool, of.tally.Domains())
+	n := 0
 	for _, node := range nodes {
-		value, ok := node.Node.Labels[of.key]
-		if !ok || value == last || w.ignores(node) {
-			continue
+		if d := of.tally.Domain(node); d >= 0 && !seen[d] {
+			seen[d] = true
+			n++
 		}
-		seen[value] = struct{}{}
-		last = value
 	}
-	return len(seen)
+	return n
 }
 
 // ignored marks a node without the keys until scores are normalized.
@@ -95,8 +96,12 @@ func (*Plugin) Score(_ context.Context, cs *framework.CycleState, _ *framework.P
 	var score float64
 	for i := range w.all {
 		c := &w.all[i]
-		if value, ok := node.Node.Labels[c.key]; ok {
-			score += float64(c.tally.Count(value))*c.weight + float64(c.maxSkew-1)
+		d := c.tally.Domain(node)
+		if d < 0 {
+			d = c.tally.Find(node.Node.Labels[c.key])
+		}
+		if d >= 0 {
+			score += float64(c.tally.Count(d))*c.weight + float64(c.maxSkew-1)
 		}
 	}
 	return int64(math.Round(score)), nil
