@@ -120,6 +120,7 @@ func (s *Scheduler) rerank(ctx context.Context, p *profile.Profile, pod *framewo
 	if !known {
 		return s.rank(ctx, p, pod, b)
 	}
+	own := false // the account of the nodes, which may have been handed out
 	for _, n := range changed {
 		if n.Generation <= b.generation || n.Node == nil || s.snapshot.ByName[n.Node.Name] != n {
 			continue
@@ -130,8 +131,12 @@ func (s *Scheduler) rerank(ctx context.Context, p *profile.Profile, pod *framewo
 		}
 		if status != nil {
 			b.order.drop(n)
-			if b.nowhere != nil {
-				b.nowhere = b.nowhere.Revised(n.Index, framework.Rejection{Node: n, Name: n.Name(), Plugin: plugin, Status: status})
+			if d := b.nowhere; d != nil && d.Rejections[n.Index].Status != status {
+				if !own {
+					d.Rejections, own = slices.Clone(d.Rejections), true
+				}
+				d.Rejections[n.Index] = framework.Rejection{Node: n, Name: n.Name(), Plugin: plugin, Status: status}
+				d.Blame(plugin, status)
 			}
 			continue
 		}
