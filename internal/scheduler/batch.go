@@ -120,7 +120,6 @@ func (s *Scheduler) rerank(ctx context.Context, p *profile.Profile, pod *framewo
 	if !known {
 		return s.rank(ctx, p, pod, b)
 	}
-	own := false // the account of the nodes, which may have been handed out
 	for _, n := range changed {
 		if n.Generation <= b.generation || n.Node == nil || s.snapshot.ByName[n.Node.Name] != n {
 			continue
@@ -131,12 +130,8 @@ func (s *Scheduler) rerank(ctx context.Context, p *profile.Profile, pod *framewo
 		}
 		if status != nil {
 			b.order.drop(n)
-			if d := b.nowhere; d != nil && d.Rejections[n.Index].Status != status {
-				if !own {
-					d.Rejections, own = slices.Clone(d.Rejections), true
-				}
-				d.Rejections[n.Index] = framework.Rejection{Node: n, Name: n.Name(), Plugin: plugin, Status: status}
-				d.Blame(plugin, status)
+			if b.nowhere != nil {
+				b.nowhere = b.nowhere.Revised(n.Index, framework.Rejection{Node: n, Name: n.Name(), Plugin: plugin, Status: status})
 			}
 			continue
 		}

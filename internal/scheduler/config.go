@@ -21,8 +21,6 @@ type Config struct {
 	Seed int64
 	// Profiles by scheduler name. None: "default-scheduler" with the default plugins.
 	Profiles []profile.Config
-	// Factories of plugins beside the built-in ones, for profiles to name.
-	Factories map[string]profile.Factory
 	// Parallelism bounds the goroutines that filter and score; 0 means GOMAXPROCS.
 	Parallelism int
 	// Binders bounds the bindings under way at the same time; 0 means 64.

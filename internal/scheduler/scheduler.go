@@ -11,7 +11,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"math/rand"
 	"runtime"
 	"sync"
@@ -53,7 +52,6 @@ type Scheduler struct {
 	random  *rand.Rand
 	next    int // node to begin the next search with
 	batches batches
-	scratch scratch
 }
 
 // New registers the scheduler's informers and handlers with the cache, which must
@@ -84,7 +82,7 @@ func New(c Config) (*Scheduler, error) {
 			return nil, err
 		}
 	}
-	first := s.profiles[cmp.Or(c.Profiles[0].SchedulerName, DefaultName)]
+	first := s.profiles[c.Profiles[0].SchedulerName]
 	s.queue = queue.New(queue.Config{
 		Less:  first.Less,
 		Hints: hints,
@@ -103,16 +101,12 @@ func (s *Scheduler) addProfile(c Config, pc profile.Config, hints map[string][]f
 		return fmt.Errorf("duplicate scheduler name %q", pc.SchedulerName)
 	}
 	s.recorders[pc.SchedulerName] = s.recorder(c, pc.SchedulerName)
-	factories := plugins.Factories()
-	maps.Copy(factories, c.Factories)
-	p, err := profile.New(pc, factories, framework.Handle{
+	p, err := profile.New(pc, plugins.Factories(), framework.Handle{
 		Cache: c.Cache, Clock: c.Clock, Recorder: s.recorders[pc.SchedulerName], Snapshot: s.snapshot,
 		Nominated:    func(node string) []*framework.PodInfo { return s.queue.NominatedTo(node) },
 		NominationOf: func(uid types.UID) string { return s.queue.NominationOf(uid) },
 		Nominate:     func(pod *framework.PodInfo, node string) { s.queue.Nominate(pod, node) },
 		Activate:     func(pod *framework.PodInfo) { s.queue.Activate(context.Background(), pod.Pod.UID) },
-		Allow:        s.Allow,
-		Reject:       s.Reject,
 		Background:   s.tasks.start,
 	})
 	if err != nil {

@@ -34,6 +34,19 @@ func (d *Diagnosis) Copy() *Diagnosis {
 	return &c
 }
 
+// Revised returns d with another account of one node. Accounts that were handed
+// out stay as they are.
+func (d *Diagnosis) Revised(node int, r Rejection) *Diagnosis {
+	if was := &d.Rejections[node]; was.Status == r.Status && was.Plugin == r.Plugin {
+		return d
+	}
+	c := d.Copy()
+	c.Rejections = slices.Clone(d.Rejections)
+	c.Rejections[node] = r
+	c.Blame(r.Plugin, r.Status)
+	return c
+}
+
 // Blame notes that plugin rejected the pod.
 func (d *Diagnosis) Blame(plugin string, s *Status) {
 	if !slices.Contains(d.RejectedBy, plugin) {

@@ -28,9 +28,6 @@ type Handle struct {
 	Nominate func(pod *PodInfo, node string)
 	// Activate moves a pod to the active queue.
 	Activate func(pod *PodInfo)
-	// Allow and Reject answer for a pod that a Permit plugin holds with Wait.
-	Allow  func(pod types.UID, plugin string)
-	Reject func(pod types.UID, plugin, reason string)
 	// Background runs a task that ends with the scheduler.
 	Background func(func(ctx context.Context))
 	// Trials runs the profile's filters outside of the main course.

@@ -57,14 +57,14 @@ type Queue struct {
 	overdue  *podHeap                          // waiting pods that are not gated
 	byPlugin map[string]map[types.UID]struct{} // waiting pods by what rejects them
 	flights  map[types.UID]*flight
-	aloft    map[types.UID]*flight // those of flights that have not landed
-	events   []happened            // since the oldest flight took off
-	base     int64                 // position of events[0] in all that happened
+	events   []happened // since the oldest flight took off
+	base     int64      // position of events[0] in all that happened
 }
 
 // flight is a pod between Pop and its binding or return.
 type flight struct {
-	since  int64 // position in events
+	pod    *framework.QueuedPodInfo
+	since  int64 // position in events; landed pods need none
 	landed bool
 	urgent bool        // to be activated when it returns
 	newest *corev1.Pod // as updated since Pop
@@ -106,7 +106,6 @@ func New(c Config) *Queue {
 		waiting:     map[types.UID]*framework.QueuedPodInfo{},
 		byPlugin:    map[string]map[types.UID]struct{}{},
 		flights:     map[types.UID]*flight{},
-		aloft:       map[types.UID]*flight{},
 	}
 }
 
@@ -219,9 +218,9 @@ func (q *Queue) Delete(uid types.UID) {
 	q.Unnominate(uid)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.flights[uid] != nil {
+	if f := q.flights[uid]; f != nil {
 		delete(q.flights, uid)
-		q.landLocked(uid)
+		q.trimLocked()
 		return
 	}
 	q.takeLocked(uid)
@@ -270,8 +269,7 @@ func (q *Queue) TryPop() *framework.QueuedPodInfo {
 	if p.Attempts++; p.Attempts == 1 {
 		p.FirstAttempt = q.config.Clock.Now()
 	}
-	f := &flight{since: q.base + int64(len(q.events))}
-	q.flights[p.Pod.UID], q.aloft[p.Pod.UID] = f, f
+	q.flights[p.Pod.UID] = &flight{pod: p, since: q.base + int64(len(q.events))}
 	return p
 }
 
@@ -282,16 +280,17 @@ func (q *Queue) Done(uid types.UID) {
 	defer q.mu.Unlock()
 	if f := q.flights[uid]; f != nil {
 		f.landed = true
-		q.landLocked(uid)
+		q.trimLocked()
 	}
 }
 
-// landLocked drops the events that no flight needs any more.
-func (q *Queue) landLocked(uid types.UID) {
-	delete(q.aloft, uid)
+// trimLocked drops the events that no flight needs.
+func (q *Queue) trimLocked() {
 	oldest := q.base + int64(len(q.events))
-	for _, f := range q.aloft {
-		oldest = min(oldest, f.since)
+	for _, f := range q.flights {
+		if !f.landed {
+			oldest = min(oldest, f.since)
+		}
 	}
 	if drop := oldest - q.base; drop > 0 {
 		q.events = slices.Delete(q.events, 0, int(drop))
@@ -313,7 +312,7 @@ func (q *Queue) Return(ctx context.Context, p *framework.QueuedPodInfo) bool {
 		missed = slices.Clone(q.events[f.since-q.base:])
 	}
 	delete(q.flights, p.Pod.UID)
-	q.landLocked(p.Pod.UID)
+	q.trimLocked()
 	if f.newest != nil {
 		p.PodInfo, _ = framework.NewPodInfo(f.newest)
 	}
@@ -376,8 +375,11 @@ func (q *Queue) rememberLocked(event framework.Event, old, new any) bool {
 	if len(q.registeredLocked(event)) == 0 {
 		return false
 	}
-	if len(q.aloft) > 0 {
-		q.events = append(q.events, happened{event, old, new})
+	for _, f := range q.flights {
+		if !f.landed {
+			q.events = append(q.events, happened{event, old, new})
+			break
+		}
 	}
 	return true
 }
