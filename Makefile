@@ -5,6 +5,7 @@
 #   make up        install what this machine lacks, build, start a cluster here, load the images
 #   make down      stop that cluster and delete it
 #   make test      vet and unit tests, then the end-to-end suites
+#   make bench-upstream   the API's speed beside upstream's server library
 #   make dist      dist/proa: one file with everything inside
 #   make features  what Proa implements, checked against the tree
 #   make clean     remove what the others made, except a running cluster's data
@@ -168,6 +169,15 @@ e2e: build images
 
 features: | check-go
 	@$(GO) run ./test/ledger
+
+# ---- measured beside upstream (test/upstream is a module of its own) ---------------------------
+
+.PHONY: bench-upstream
+bench-upstream: proa ## proa bench api against Proa and against upstream's library on etcd
+	$(call say,build,build/bench)
+	@mkdir -p build/bench
+	@cd test/upstream && $(GO) generate . && $(GO) build -trimpath -o ../../build/bench/upstream . && $(GO) build -trimpath -o ../../build/bench/etcd go.etcd.io/etcd/server/v3
+	@test/upstream/compare.sh $(BENCH)
 
 # ---- one file ----------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ import (
 type Attributes struct {
 	Operation   admissionv1.Operation
 	Resource    *apis.Resource
+	Served      *apis.Served // the version that the client speaks; nil: the hub version
 	Subresource string
 	Namespace   string
 	Name        string
@@ -40,6 +41,31 @@ type Attributes struct {
 	DryRun  bool
 
 	auditAnnotations map[string]string
+	rounds           rounds
+}
+
+// rounds is the way of an object through the mutators. A policy or webhook that
+// changes it has those before it look again, once.
+type rounds struct {
+	again, second bool
+	memory        map[string]any
+}
+
+// AskAgain asks for a second round of the mutators. In the second round it does nothing.
+func (a *Attributes) AskAgain() { a.rounds.again = true }
+
+// SecondRound says that the mutators have all seen the object before.
+func (a *Attributes) SecondRound() bool { return a.rounds.second }
+
+// Memory returns what a plugin kept from the first round, nil for nothing.
+func (a *Attributes) Memory(plugin string) any { return a.rounds.memory[plugin] }
+
+// Remember keeps something of a plugin for the second round.
+func (a *Attributes) Remember(plugin string, v any) {
+	if a.rounds.memory == nil {
+		a.rounds.memory = map[string]any{}
+	}
+	a.rounds.memory[plugin] = v
 }
 
 // AddAuditAnnotation records a fact about the decision for the audit event. The
@@ -105,6 +131,15 @@ func NewChain(plugins ...any) *Chain {
 
 // Admit completes a.Object. The first error ends the request; it is a StatusError.
 func (c *Chain) Admit(ctx context.Context, a *Attributes) error {
+	a.rounds = rounds{}
+	if err := c.admit(ctx, a); err != nil || !a.rounds.again {
+		return err
+	}
+	a.rounds.second = true
+	return c.admit(ctx, a)
+}
+
+func (c *Chain) admit(ctx context.Context, a *Attributes) error {
 	for _, p := range c.mutators {
 		if err := p.Admit(ctx, a); err != nil {
 			return err

@@ -53,7 +53,9 @@ func (a *Attributes) podCreated() (*corev1.Pod, bool) {
 	return a.podWritten()
 }
 
-// forbidden is the 403 of a plugin, naming the object as upstream does.
+// Forbidden is the 403 of a plugin, naming the object as upstream does.
+func (a *Attributes) Forbidden(err error) *apierrors.StatusError { return a.forbidden(err) }
+
 func (a *Attributes) forbidden(err error) *apierrors.StatusError {
 	name := a.Name
 	if a.Object != nil {

@@ -30,8 +30,8 @@ type Config struct {
 	PodSecurity *admissionapi.PodSecurityConfiguration // nil: privileged by default
 
 	// Policies and Webhooks run at their places: what mutates after the built-in
-	// mutators, what validates before the quota is charged. Each is a Mutator, a
-	// Validator or both.
+	// mutators, what validates before the quota is charged. Each is a Mutator or a
+	// Validator; it can be disabled by its name.
 	Policies, Webhooks []any
 
 	// Suffix makes the five characters at the end of a generated volume name.
@@ -60,10 +60,15 @@ func New(c Config) (*Chain, error) {
 	}
 	known := ordered(c, podSecurity)
 	if err := checkNames(known, c.Enable, nil); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("enable-admission-plugins plugin %w", err)
 	}
 	if err := checkNames(known, c.Disable, absent); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("disable-admission-plugins plugin %w", err)
+	}
+	for _, name := range c.Enable {
+		if slices.Contains(c.Disable, name) {
+			return nil, fmt.Errorf("%v in enable-admission-plugins and disable-admission-plugins overlapped", []string{name})
+		}
 	}
 	var on []any
 	for _, p := range known {
@@ -101,14 +106,14 @@ func ordered(c Config, podSecurity *PodSecurity) []plugin {
 		{plugin: ClusterTrustBundleAttest{c.Authorizer}},
 		{plugin: CertificateSubjectRestriction{}},
 		{plugin: DefaultIngressClass{s}},
-		{plugin: PodTopologyLabels{s}},
 		{plugin: DenyServiceExternalIPs{}, off: true},
+		{plugin: PodTopologyLabels{s}},
 	}
 	if c.RBAC != nil {
 		list = append(list, plugin{plugin: RBACEscalation{c.RBAC, c.Authorizer}, fixed: true})
 	}
 	for _, p := range slices.Concat(c.Policies, c.Webhooks) {
-		list = append(list, plugin{plugin: p, fixed: true})
+		list = append(list, plugin{plugin: p})
 	}
 	return append(list, plugin{plugin: ResourceQuota{}})
 }
@@ -127,7 +132,7 @@ func checkNames(known []plugin, names, others []string) error {
 			n, ok := p.plugin.(named)
 			return ok && n.Name() == name
 		}) {
-			return fmt.Errorf("unknown admission plugin %q", name)
+			return fmt.Errorf("%q is unknown", name)
 		}
 	}
 	return nil

@@ -1,12 +1,14 @@
 package admission
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"testing"
 	"time"
 
@@ -316,7 +318,41 @@ func TestOptionalPlugins(t *testing.T) {
 	owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "p", BlockOwnerDeletion: new(true)}}
 	checkError(t, w.run(t, write{obj: owned}.attributes(t), false),
 		`configmaps "m" is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>`)
-	if _, err := New(Config{Store: w.store, Authorizer: stand{}.authorizer(), Enable: []string{"SecurityContextDeny"}}); err == nil {
-		t.Error("an unknown plugin was enabled")
+}
+
+// hook is a plugin that users configure.
+type hook struct{ name string }
+
+func (h hook) Name() string { return h.name }
+
+func (h hook) Admit(context.Context, *Attributes) error { return errors.New(h.name) }
+
+func TestPluginsAreChosenByName(t *testing.T) {
+	for _, tt := range []struct {
+		name            string
+		enable, disable []string
+		want            string // of New
+		first           string // that the hooks say
+	}{
+		{name: "by default", first: "MutatingAdmissionPolicy"},
+		{name: "without one", disable: []string{"MutatingAdmissionPolicy"}, first: "MutatingAdmissionWebhook"},
+		{name: "enabled twice", enable: []string{"MutatingAdmissionWebhook"}, first: "MutatingAdmissionPolicy"},
+		{name: "disabled although never here", disable: []string{"ImagePolicyWebhook"}, first: "MutatingAdmissionPolicy"},
+		{name: "an unknown one enabled", enable: []string{"SecurityContextDeny"}, want: `enable-admission-plugins plugin "SecurityContextDeny" is unknown`},
+		{name: "an unknown one disabled", disable: []string{"Nothing"}, want: `disable-admission-plugins plugin "Nothing" is unknown`},
+		{name: "both", enable: []string{"AlwaysPullImages"}, disable: []string{"AlwaysPullImages"}, want: "[AlwaysPullImages] in enable-admission-plugins and disable-admission-plugins overlapped"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			chain, err := New(Config{
+				Store: newWorld(t, nil).store, Authorizer: stand{}.authorizer(), Enable: tt.enable, Disable: tt.disable,
+				Policies: []any{hook{"MutatingAdmissionPolicy"}}, Webhooks: []any{hook{"MutatingAdmissionWebhook"}},
+			})
+			if err == nil {
+				err = chain.Admit(t.Context(), write{obj: &corev1.ConfigMap{ObjectMeta: meta("ns", "m")}}.attributes(t))
+			}
+			if got := err.Error(); got != tt.want+tt.first {
+				t.Errorf("got %q, want %q", got, tt.want+tt.first)
+			}
+		})
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/user"
 )
 
 // Object is any API object. An object that a Store has committed is shared by
@@ -47,6 +48,13 @@ type Resource struct {
 	Categories           []string
 	Scope                Scope
 
+	// Gate names the feature gate without which the kind is not served at all.
+	Gate string
+
+	// Unserved is set while the hub version itself is switched off: HTTP clients
+	// see versions of Also only, the program's own parts still the hub.
+	Unserved bool
+
 	New     func() Object
 	NewList func() runtime.Object
 
@@ -60,6 +68,11 @@ type Resource struct {
 	// Also lists the other group versions that serve the same stored objects.
 	Also []Served
 
+	// Custom is set for the kind of a CustomResourceDefinition, Versions for its
+	// further served versions, each of which has a Custom, too, and no Versions.
+	Custom   *Custom
+	Versions []*Resource
+
 	// Default fills absent fields of the hub version as upstream's versioned
 	// defaulting does. Nil where the kind has no defaults.
 	Default func(Object)
@@ -70,6 +83,10 @@ type Resource struct {
 	// PrepareCreate runs after name, namespace and uid are set.
 	PrepareCreate func(Object)
 	PrepareUpdate func(obj, old Object)
+
+	// Requestor writes into a new object who asked for it. It runs after
+	// PrepareCreate. Nil where a kind does not say.
+	Requestor func(obj Object, by user.Info)
 
 	// Stamp sets the times of changes that the server, not the client, tells
 	// (conditions of CertificateSigningRequests, phases of PersistentVolumes).
@@ -165,6 +182,11 @@ type Subresource struct {
 
 // Scale maps a kind to autoscaling/v1 Scale.
 type Scale struct {
+	// Paths are where replicas are, by the apiVersion of an object; nil:
+	// spec.replicas. Missing says that an object has none; nil: it always has.
+	Paths   map[string][]string
+	Missing func(Object) bool
+
 	Replicas       func(Object) int32
 	SetReplicas    func(Object, int32)
 	StatusReplicas func(Object) int32
@@ -232,33 +254,46 @@ type index struct {
 // claim the same path: the built-in list is part of the program.
 func NewCatalogue(resources ...*Resource) *Catalogue {
 	c := &Catalogue{}
-	c.index.Store(buildIndex(nil))
-	for _, r := range resources {
-		if err := c.Add(r); err != nil {
-			panic(err)
-		}
+	idx, err := buildIndex(resources)
+	if err != nil {
+		panic(err)
 	}
+	c.index.Store(idx)
 	return c
 }
 
 // Add serves one more resource, replacing the one of the same group and plural.
-func (c *Catalogue) Add(r *Resource) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	all := without(c.index.Load().all, r.GroupResource())
-	idx := buildIndex(append(all, r))
-	if idx == nil {
-		return fmt.Errorf("resource %s: group, version and plural already served", r.GroupVersionResource())
-	}
-	close(c.index.Swap(idx).replaced)
-	return nil
-}
+func (c *Catalogue) Add(r *Resource) error { return c.Change([]*Resource{r}, nil) }
 
 // Remove stops serving a resource.
 func (c *Catalogue) Remove(gr schema.GroupResource) {
+	_ = c.Change(nil, []schema.GroupResource{gr}) // nothing new: no path can be taken
+}
+
+// Change adds and removes resources at once. An added one replaces that of the
+// same group and plural. With an error nothing changes: a path is already served.
+func (c *Catalogue) Change(add []*Resource, remove []schema.GroupResource) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	close(c.index.Swap(buildIndex(without(c.index.Load().all, gr))).replaced)
+	gone := map[schema.GroupResource]bool{}
+	for _, gr := range remove {
+		gone[gr] = true
+	}
+	for _, r := range add {
+		gone[r.GroupResource()] = true
+	}
+	all := make([]*Resource, 0, len(c.index.Load().all)+len(add))
+	for _, r := range c.index.Load().all {
+		if !gone[r.GroupResource()] {
+			all = append(all, r)
+		}
+	}
+	idx, err := buildIndex(append(all, add...))
+	if err != nil {
+		return err
+	}
+	close(c.index.Swap(idx).replaced)
+	return nil
 }
 
 // Lookup finds the resource served at a group, version and plural name.
@@ -293,18 +328,8 @@ func (c *Catalogue) All() []*Resource { return c.index.Load().all }
 // Ask for it before All, so as to miss nothing.
 func (c *Catalogue) Changed() <-chan struct{} { return c.index.Load().replaced }
 
-func without(all []*Resource, gr schema.GroupResource) []*Resource {
-	kept := make([]*Resource, 0, len(all)+1)
-	for _, r := range all {
-		if r.GroupResource() != gr {
-			kept = append(kept, r)
-		}
-	}
-	return kept
-}
-
-// buildIndex returns nil when two resources claim the same path.
-func buildIndex(all []*Resource) *index {
+// buildIndex fails when two resources claim the same path.
+func buildIndex(all []*Resource) (*index, error) {
 	sort.Slice(all, func(i, j int) bool {
 		if all[i].Group != all[j].Group {
 			return all[i].Group < all[j].Group
@@ -319,27 +344,46 @@ func buildIndex(all []*Resource) *index {
 		byType:     map[reflect.Type]*Resource{},
 		replaced:   make(chan struct{}),
 	}
-	serve := func(v View, group, version, kind string) bool {
-		gvr := schema.GroupVersionResource{Group: group, Version: version, Resource: v.Plural}
-		if _, taken := idx.byResource[gvr]; taken {
-			return false
-		}
-		idx.byResource[gvr] = v
-		idx.byKind[schema.GroupVersionKind{Group: group, Version: version, Kind: kind}] = v
-		return true
-	}
 	for _, r := range all {
-		if !serve(View{Resource: r}, r.Group, r.Version, r.Kind) {
-			return nil
+		if err := idx.add(r); err != nil {
+			return nil, err
 		}
-		for i := range r.Also {
-			s := &r.Also[i]
-			if !serve(View{Resource: r, Served: s}, s.Group, s.Version, s.Kind) {
-				return nil
+		for _, v := range r.Versions {
+			if err := idx.add(v); err != nil {
+				return nil, err
 			}
 		}
 		idx.byStorage[r.GroupResource()] = r
-		idx.byType[reflect.TypeOf(r.New())] = r
+		if obj := r.New(); !isUnstructured(obj) {
+			idx.byType[reflect.TypeOf(obj)] = r
+		}
 	}
-	return idx
+	return idx, nil
+}
+
+func isUnstructured(obj runtime.Object) bool {
+	_, ok := obj.(runtime.Unstructured)
+	return ok
+}
+
+// add indexes the paths and kinds of one resource.
+func (idx *index) add(r *Resource) error {
+	err := idx.serve(View{Resource: r}, r.GroupVersionKind())
+	for i := range r.Also {
+		s := &r.Also[i]
+		if err == nil {
+			err = idx.serve(View{Resource: r, Served: s}, schema.GroupVersionKind{Group: s.Group, Version: s.Version, Kind: s.Kind})
+		}
+	}
+	return err
+}
+
+func (idx *index) serve(v View, kind schema.GroupVersionKind) error {
+	gvr := kind.GroupVersion().WithResource(v.Plural)
+	if _, taken := idx.byResource[gvr]; taken {
+		return fmt.Errorf("resource %s: group, version and plural already served", gvr)
+	}
+	idx.byResource[gvr] = v
+	idx.byKind[kind] = v
+	return nil
 }

@@ -348,6 +348,7 @@ func TestProxies(t *testing.T) {
 		{"a redirect is not followed", base + "pods/https:one:" + port + "/proxy/redirect", "127.0.0.1", 302, ""},
 		{"a pod that claims a link-local address", base + "pods/one:80/proxy/", "169.254.169.254", 400, "address not allowed"},
 		{"a pod that claims another loopback address", base + "pods/one:80/proxy/", "127.0.0.2", 400, "address not allowed"},
+		{"a pod's port by name", base + "pods/one:web/proxy/", "127.0.0.1", 400, `invalid pod request \"one:web\"`},
 		{"no such pod", base + "pods/none:80/proxy/", "127.0.0.1", 404, `pods \"none\" not found`},
 		{"a node", "/api/v1/nodes/n/proxy/pods", "", 200, "GET /pods"},
 		{"a service by port name", base + "services/https:s:web/proxy/a", "", 200, "GET /a"},

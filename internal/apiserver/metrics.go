@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"proa/internal/apis/feature"
 	"proa/internal/apiserver/request"
 )
 
@@ -23,7 +24,7 @@ type metrics struct {
 	longRunning *prometheus.GaugeVec
 }
 
-func newMetrics(r *prometheus.Registry) (*metrics, error) {
+func newMetrics(r *prometheus.Registry, gates feature.Gates) (*metrics, error) {
 	if r == nil {
 		r = prometheus.NewRegistry()
 		r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -47,12 +48,27 @@ func newMetrics(r *prometheus.Registry) (*metrics, error) {
 			Name: "apiserver_longrunning_requests", Help: "Watches and streams that are open now.",
 		}, append(what[:len(what):len(what)], "component")),
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.duration, m.inFlight, m.longRunning} {
+	for _, c := range []prometheus.Collector{m.requests, m.duration, m.inFlight, m.longRunning, features(gates)} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
 	}
 	return m, nil
+}
+
+// features shows every feature gate: 1 when it is on.
+func features(gates feature.Gates) prometheus.Collector {
+	enabled := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "kubernetes_feature_enabled", Help: "Feature gates by name and stage, 1 when on.",
+	}, []string{"name", "stage"})
+	for _, g := range gates.All() {
+		on := 0.0
+		if g.Enabled {
+			on = 1
+		}
+		enabled.WithLabelValues(g.Name, g.Stage).Set(on)
+	}
+	return enabled
 }
 
 // recorder remembers the response code on its way out.

@@ -124,9 +124,14 @@ func (s *Server) paths() []string {
 		"/version": true, "/metrics": true, "/debug/pprof": true,
 	}
 	for _, r := range s.catalogue.All() {
-		s.addGroupPaths(set, r.Group, r.Version)
+		if !r.Unserved {
+			s.addGroupPaths(set, r.Group, r.Version)
+		}
 		for _, also := range r.Also {
 			s.addGroupPaths(set, also.Group, also.Version)
+		}
+		for _, v := range r.Versions {
+			s.addGroupPaths(set, v.Group, v.Version)
 		}
 	}
 	for _, p := range s.health.paths() {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -14,6 +15,7 @@ import (
 	"proa/internal/admission"
 	"proa/internal/apiserver/codec"
 	"proa/internal/apiserver/connect"
+	"proa/internal/apiserver/registry"
 	"proa/internal/apiserver/request"
 	"proa/internal/apiserver/table"
 	"proa/internal/store"
@@ -83,8 +85,12 @@ func (c *call) printer() (*table.Printer, error) {
 	}
 	full := *c
 	full.format.As = ""
+	resource := c.view.Resource
+	if c.sub != nil && c.sub.Scale != nil {
+		resource = registry.Scales
+	}
 	return &table.Printer{
-		Resource: c.view.Resource, Version: c.format.AsVersion, Include: include, Form: full.form(), Now: c.s.config.Clock.Now(),
+		Resource: resource, Version: c.format.AsVersion, Include: include, Form: full.form(), Now: c.s.config.Clock.Now(),
 	}, nil
 }
 
@@ -123,9 +129,11 @@ func (c *call) list() error {
 	if err != nil {
 		return err
 	}
-	return c.writeList(metav1.ListMeta{
-		ResourceVersion: strconv.FormatInt(list.Revision, 10), Continue: list.Continue, RemainingItemCount: list.Remaining,
-	}, list.Items)
+	meta := metav1.ListMeta{Continue: list.Continue, RemainingItemCount: list.Remaining}
+	if list.Revision > 0 { // computed kinds have none
+		meta.ResourceVersion = strconv.FormatInt(list.Revision, 10)
+	}
+	return c.writeList(meta, list.Items)
 }
 
 func (c *call) writeList(meta metav1.ListMeta, items []*store.Item) error {
@@ -138,8 +146,16 @@ func (c *call) writeList(meta metav1.ListMeta, items []*store.Item) error {
 		return out.finish(err)
 	}
 	f := c.form()
-	l := codec.List{Kind: f.Kind.GroupVersion().WithKind(f.Kind.Kind + "List"), Meta: meta, ItemKinds: c.partial()}
+	l := codec.List{Kind: f.Kind.GroupVersion().WithKind(c.listKind(f.Kind.Kind)), Meta: meta, ItemKinds: c.partial()}
 	return out.finish(f.WriteList(out, l, items))
+}
+
+// listKind is the kind of a list of kind, which definitions may choose freely.
+func (c *call) listKind(kind string) string {
+	if custom := c.view.Custom; custom != nil && !c.partial() {
+		return custom.ListKind
+	}
+	return kind + "List"
 }
 
 func connectOptions(info *request.Info, query url.Values) (runtime.Object, error) {
@@ -148,11 +164,11 @@ func connectOptions(info *request.Info, query url.Values) (runtime.Object, error
 
 // admitConnect shows a connect request to the admission plugins.
 func (s *Server) admitConnect(c *call, opts runtime.Object) error {
-	if s.config.Admission == nil {
-		return nil
+	if _, logs := opts.(*corev1.PodLogOptions); logs || s.config.Admission == nil {
+		return nil // to read a log is a get
 	}
 	a := &admission.Attributes{
-		Operation: admissionv1.Connect, Resource: c.view.Resource, Subresource: c.info.Subresource,
+		Operation: admissionv1.Connect, Resource: c.view.Resource, Served: c.view.Served, Subresource: c.info.Subresource,
 		Namespace: c.req.Namespace, Name: c.req.Name, Options: opts, User: c.req.User,
 	}
 	if err := s.config.Admission.Admit(c.r.Context(), a); err != nil {

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/warning"
 
 	"proa/internal/apis"
 	"proa/internal/apiserver/codec"
@@ -54,7 +55,10 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 		}
 		return c.connect(opts)
 	}
-	c.format, err = negotiate.Response(r, negotiate.Object(c.custom()))
+	if custom := c.view.Custom; custom != nil && custom.Warning != "" {
+		warning.AddWarning(r.Context(), "", custom.Warning)
+	}
+	c.format, err = negotiate.Response(r, negotiate.Object(c.custom(), c.tabular()))
 	if err != nil {
 		return err
 	}
@@ -64,7 +68,7 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 // resolve finds the resource and checks that the path has a form it serves.
 func (s *Server) resolve(w http.ResponseWriter, r *http.Request, info *request.Info) (*call, error) {
 	view, ok := s.catalogue.Lookup(info.GVR())
-	if !ok || (info.Group == "") != (info.Prefix == "api") {
+	if !ok || view.Served == nil && view.Unserved || (info.Group == "") != (info.Prefix == "api") {
 		return nil, errNoPath
 	}
 	c := &call{s: s, w: w, r: r, info: info, view: view}
@@ -104,6 +108,8 @@ func (c *call) checkVerb(named bool) error {
 	}
 	verb := c.info.Verb
 	switch {
+	case c.sub != nil && c.info.Subresource == "proxy":
+		return nil // any method: it is the proxied server's
 	case c.r.Method == http.MethodHead, verb == "":
 		return errNoMethod
 	case verbs != nil && !slices.Contains(verbs, verb):
@@ -154,6 +160,14 @@ func (c *call) custom() bool {
 	return ok
 }
 
+// tabular says that answers can be tables: those of what can be read, and scales.
+func (c *call) tabular() bool {
+	if c.sub != nil {
+		return c.sub.New == nil || c.sub.Scale != nil
+	}
+	return c.view.Verbs == nil || slices.Contains(c.view.Verbs, "get")
+}
+
 // body is the form of request and response bodies.
 func (c *call) body() wire.Form { return wire.Body(c.view, c.sub) }
 
@@ -166,9 +180,18 @@ func (c *call) form() *codec.Form {
 		convert = body.FromHub
 	}
 	f := codec.NewForm(body.GroupVersionKind, c.format, convert)
+	load := func(obj apis.Object) (apis.Object, error) { return obj, nil }
+	if custom := c.view.Custom; custom != nil && (c.sub == nil || c.sub.New == nil) {
+		load = custom.Load
+		f = f.Variant(custom.State, body.GroupVersionKind, load)
+	}
 	if c.partial() {
 		return f.Variant("metadata "+c.format.AsVersion, c.metaKind("PartialObjectMetadata"), func(obj apis.Object) (apis.Object, error) {
-			return codec.Partial(obj), nil
+			loaded, err := load(obj)
+			if err != nil {
+				return nil, err
+			}
+			return codec.Partial(loaded), nil
 		})
 	}
 	return f

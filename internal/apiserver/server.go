@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,6 +27,7 @@ import (
 
 	"proa/internal/admission"
 	"proa/internal/apis"
+	"proa/internal/apis/feature"
 	"proa/internal/apiserver/connect"
 	"proa/internal/apiserver/discovery"
 	"proa/internal/apiserver/openapi"
@@ -57,6 +59,10 @@ type Config struct {
 	Kubelet connect.Config
 
 	Version version.Info
+
+	// Features are the feature gates that /metrics shows.
+	Features feature.Gates
+
 	// Address is the host:port that /api tells clients.
 	Address string
 
@@ -66,9 +72,6 @@ type Config struct {
 
 	// Checks are what /healthz, /livez and /readyz report besides ping.
 	Checks []Check
-
-	// CustomSchema returns the declared schema of a custom resource's version.
-	CustomSchema func(r *apis.Resource, version string) map[string]any
 
 	// Metrics gathers what /metrics shows; nil: a registry of its own, with the
 	// process and the Go runtime.
@@ -96,6 +99,7 @@ type Server struct {
 	metrics   *metrics
 	handler   http.Handler
 
+	watches  atomic.Int64    // that are served now
 	draining context.Context // ends when the server stops, and watches with it
 	drain    context.CancelFunc
 }
@@ -116,13 +120,13 @@ func New(c Config) (*Server, error) {
 	s := &Server{
 		config: c, catalogue: catalogue,
 		discovery: discovery.New(catalogue, c.Address),
-		openapi:   openapi.New(openapi.Config{Catalogue: catalogue, Version: c.Version.GitVersion, Custom: c.CustomSchema}),
+		openapi:   openapi.New(openapi.Config{Catalogue: catalogue, Version: c.Version.GitVersion}),
 		connect:   connect.New(c.Kubelet),
 	}
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.health = newHealth(c.Checks, s.draining)
 	var err error
-	if s.metrics, err = newMetrics(c.Metrics); err != nil {
+	if s.metrics, err = newMetrics(c.Metrics, c.Features); err != nil {
 		return nil, fmt.Errorf("apiserver: %w", err)
 	}
 	s.handler = s.chain(http.HandlerFunc(s.serve))

@@ -17,6 +17,7 @@ import (
 	"proa/internal/apiserver/negotiate"
 	"proa/internal/apiserver/registry"
 	"proa/internal/apiserver/table"
+	"proa/internal/store"
 )
 
 // watch streams changes until its time is up, the client leaves or the server stops.
@@ -66,6 +67,9 @@ type stream struct {
 // holds none.
 var frames = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
+// usualBatch is room for a few events of usual size.
+const usualBatch = 16 << 10
+
 // flushAbove bounds how much of a batch is encoded before it is sent.
 const flushAbove = 64 << 10
 
@@ -76,6 +80,8 @@ func (s *stream) serveHTTP(ctx context.Context, w *registry.Watch) error {
 	if control.Flush() != nil {
 		return nil
 	}
+	s.s.watches.Add(1)
+	defer s.s.watches.Add(-1)
 	for {
 		events, err := w.Next(ctx)
 		if err != nil {
@@ -86,20 +92,62 @@ func (s *stream) serveHTTP(ctx context.Context, w *registry.Watch) error {
 		if s.send(events) != nil || control.Flush() != nil {
 			return nil // the client is gone
 		}
+		s.rest(ctx)
 	}
 }
+
+// Bounds of the rest between two writes to one watcher.
+const (
+	restEach = 20 * time.Microsecond // about what a write costs
+	minRest  = 2 * time.Millisecond  // less is not worth a timer
+	maxRest  = 50 * time.Millisecond
+)
+
+// rest lets events gather while many watch: what is written to all of them
+// then takes one processor at most, and what comes fast travels together. An event
+// that comes after a pause is not held up.
+func (s *stream) rest(ctx context.Context) {
+	d := restOf(s.s.watches.Load())
+	if d == 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// restOf is how long each of so many watches rests.
+func restOf(watches int64) time.Duration {
+	d := min(time.Duration(watches)*restEach, maxRest)
+	if d < minRest {
+		return 0
+	}
+	return d
+}
+
+// mostChanges is how many changes come in one batch at most. A larger one is a part
+// of a long initial list.
+const mostChanges = 256
 
 // send encodes a batch and writes it in few large pieces.
 func (s *stream) send(events []registry.Event) error {
 	b := frames.Get().(*bytes.Buffer)
+	b.Grow(usualBatch)
 	defer func() {
 		b.Reset()
 		if b.Cap() <= 4*flushAbove {
 			frames.Put(b)
 		}
 	}()
+	write := s.form.WriteEvent
+	if len(events) > mostChanges {
+		write = s.form.WriteInitial
+	}
 	for i := range events {
-		if err := s.encode(b, &events[i]); err != nil {
+		if err := s.encode(b, &events[i], write); err != nil {
 			b.Reset()
 			return s.form.WriteError(s.w, statusOf(err))
 		}
@@ -114,9 +162,9 @@ func (s *stream) send(events []registry.Event) error {
 	return nil
 }
 
-func (s *stream) encode(w io.Writer, e *registry.Event) error {
+func (s *stream) encode(w io.Writer, e *registry.Event, write func(io.Writer, watch.EventType, *store.Item) error) error {
 	if s.table == nil {
-		return s.form.WriteEvent(w, e.Type, e.Item)
+		return write(w, e.Type, e.Item)
 	}
 	if e.Type == watch.Bookmark {
 		row, err := s.table.Bookmark(e.Item.Object.GetResourceVersion())
@@ -140,7 +188,7 @@ func (s *stream) last(to io.Writer, w *registry.Watch) {
 		return
 	}
 	if e, ok := w.Last(); ok {
-		s.encode(to, &e) // a client that is gone needs none
+		s.encode(to, &e, s.form.WriteEvent) // a client that is gone needs none
 	}
 }
 
@@ -193,7 +241,7 @@ func (s *stream) serveWebSocket(ctx context.Context, cancel context.CancelFunc, 
 		}
 		for i := range events {
 			var b bytes.Buffer
-			if err := s.encode(&b, &events[i]); err != nil {
+			if err := s.encode(&b, &events[i], s.form.WriteEvent); err != nil {
 				return nil
 			}
 			if err := conn.WriteMessage(kind, message(kind, b.Bytes())); err != nil {

@@ -62,7 +62,13 @@ func (c *call) readObject(fieldValidation string) (apis.Object, error) {
 		return nil, err
 	}
 	body := c.body()
-	obj, complaints, err := codec.Decode(data, m, body.GroupVersionKind, body.New(), fieldValidation)
+	var obj apis.Object
+	var complaints []string
+	if body.IsUnstructured() {
+		obj, complaints, err = codec.DecodeCustom(data, m, body, fieldValidation)
+	} else {
+		obj, complaints, err = codec.Decode(data, m, body.GroupVersionKind, body.New(), fieldValidation)
+	}
 	if err != nil {
 		return nil, err
 	}

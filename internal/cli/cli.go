@@ -38,7 +38,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.AddCommand(
-		newUp(), newDown(), newStatus(), newServer(), newDoctor(), newImage(), newVersion(),
+		newUp(), newDown(), newStatus(), newServer(), newAgent(), newToken(), newDoctor(), newImage(), newBench(), newVersion(),
 		&cobra.Command{Use: "kubectl", Short: "kubectl of the same version", DisableFlagParsing: true},
 	)
 	return root

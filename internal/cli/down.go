@@ -21,16 +21,26 @@ func newDown() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			settings, err := cluster.ReadSettings(layout)
+			if err != nil {
+				return err
+			}
 			if err := cluster.Down(cmd.Context(), layout, options); err != nil {
 				return err
 			}
+			start := "proa up"
+			if settings != nil && settings.Server != "" {
+				start = "proa agent"
+			}
 			switch {
+			case options.Delete && start == "proa agent":
+				fmt.Fprintf(cmd.OutOrStdout(), "Deleted: nothing of the node in %s is left here. The cluster still knows it: kubectl delete node %s\n", layout.Data, settings.NodeName)
 			case options.Delete:
 				fmt.Fprintf(cmd.OutOrStdout(), "Deleted: nothing of the cluster in %s is left.\n", layout.Data)
 			case options.KeepPods:
-				fmt.Fprintln(cmd.OutOrStdout(), "Stopped. Pods keep running; start again with: proa up")
+				fmt.Fprintln(cmd.OutOrStdout(), "Stopped. Pods keep running; start again with: "+start)
 			default:
-				fmt.Fprintf(cmd.OutOrStdout(), "Stopped. The data is in %s; start again with: proa up\n", layout.Data)
+				fmt.Fprintf(cmd.OutOrStdout(), "Stopped. The data is in %s; start again with: %s\n", layout.Data, start)
 			}
 			return nil
 		},

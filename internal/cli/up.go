@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,12 +15,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"proa/internal/cluster"
+	"proa/internal/cluster/join"
 )
 
 // clusterFlags are the flags of every command that starts a part of a cluster.
 type clusterFlags struct {
 	dataDir  string
 	settings cluster.Settings
+	token    string
+	tokenTTL time.Duration
+	copy     string
 }
 
 func (f *clusterFlags) register(cmd *cobra.Command) {
@@ -29,9 +34,43 @@ func (f *clusterFlags) register(cmd *cobra.Command) {
 	flags.IntVar(&f.settings.KubeletPort, "kubelet-port", 0, "port of the node agent (default 10250)")
 	flags.StringVar(&f.settings.NodeName, "node-name", "", "name of this node (default: the host name)")
 	flags.StringVar(&f.settings.NodeIP, "node-ip", "", "address of this node (default: that of the default route)")
+	flags.StringVar(&f.settings.BindAddress, "bind-address", "", "address that the API server listens on (default: every address)")
+	flags.StringVar(&f.settings.AdvertiseAddress, "advertise-address", "", "address of the API server for nodes and pods (default: that of this node)")
+	flags.StringSliceVar(&f.settings.TLSNames, "tls-san", nil, "further names and addresses in the API server's certificate")
 	flags.StringVar(&f.settings.PodCIDR, "pod-cidr", "", "addresses of pods (default: the first free of 10.244.0.0/16 ...)")
+	flags.StringVar(&f.settings.PodCIDR, "cluster-cidr", "", "the same as --pod-cidr")
 	flags.StringVar(&f.settings.ServiceCIDR, "service-cidr", "", "addresses of Services (default: the first free of 10.96.0.0/16 ...)")
 	flags.StringVar(&f.settings.ClusterDomain, "cluster-domain", "", "DNS domain of the cluster (default cluster.local)")
+}
+
+// registerStart adds the flags of commands that start a control plane.
+func (f *clusterFlags) registerStart(cmd *cobra.Command) {
+	f.register(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&f.token, "token", "", "bootstrap token that nodes can join with, made if it is not there")
+	flags.DurationVar(&f.tokenTTL, "token-ttl", join.DefaultTTL, "how long that token lives; 0: for ever")
+	flags.StringVar(&f.settings.FeatureGates, "feature-gates", "", "feature gates: A=true,B=false")
+	flags.StringVar(&f.settings.RuntimeConfig, "runtime-config", "", "APIs to serve: api/all=true, group/version=false, group/version/resource=true")
+	flags.StringVar(&f.copy, "write-kubeconfig", "", "write the administrator's kubeconfig to this file, too")
+}
+
+// options are what the flags ask for.
+func (f *clusterFlags) options() (cluster.Options, error) {
+	layout, err := cluster.NewLayout(f.dataDir)
+	if err != nil {
+		return cluster.Options{}, err
+	}
+	o := cluster.Options{Layout: layout, Settings: f.settings, Server: true, Copy: f.copy}
+	if f.token == "" {
+		return o, nil
+	}
+	grant, err := newGrant(f.token, f.tokenTTL)
+	if err != nil {
+		return cluster.Options{}, err
+	}
+	grant.Description = "Made at the start of the server"
+	o.Token = &grant
+	return o, nil
 }
 
 func dataDirFlag(cmd *cobra.Command, dir *string) {
@@ -47,25 +86,29 @@ func newUp() *cobra.Command {
 		Short: "Start a cluster on this machine: control plane and node",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			layout, err := cluster.NewLayout(flags.dataDir)
+			options, err := flags.options()
 			if err != nil {
 				return err
 			}
-			if running, err := alreadyUp(cmd, layout); running || err != nil {
+			if running, err := alreadyUp(cmd, options.Layout); running || err != nil {
 				return err
 			}
 			if detach {
-				return detached(cmd, layout)
+				return detached(cmd, options.Layout)
 			}
-			options := cluster.Options{Layout: layout, Settings: flags.settings, Server: true, Node: true, Merge: true}
+			options.Node, options.Merge = true, true
 			return run(cmd, options, progressFD)
 		},
 	}
-	flags.register(cmd)
-	cmd.Flags().BoolVar(&detach, "detach", false, "run in the background; return when the node is Ready")
-	cmd.Flags().IntVar(&progressFD, "progress-fd", 0, "write progress as JSON lines to this descriptor")
-	cmd.Flags().MarkHidden("progress-fd")
+	flags.registerStart(cmd)
+	detachFlags(cmd, &detach, &progressFD)
 	return cmd
+}
+
+func detachFlags(cmd *cobra.Command, detach *bool, progressFD *int) {
+	cmd.Flags().BoolVar(detach, "detach", false, "run in the background; return when the node is Ready")
+	cmd.Flags().IntVar(progressFD, "progress-fd", 0, "write progress as JSON lines to this descriptor")
+	cmd.Flags().MarkHidden("progress-fd")
 }
 
 func newServer() *cobra.Command {
@@ -76,14 +119,15 @@ func newServer() *cobra.Command {
 		Short: "Run a control plane in the foreground, with a node unless --no-node",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			layout, err := cluster.NewLayout(flags.dataDir)
+			options, err := flags.options()
 			if err != nil {
 				return err
 			}
-			return run(cmd, cluster.Options{Layout: layout, Settings: flags.settings, Server: true, Node: !noNode}, 0)
+			options.Node = !noNode
+			return run(cmd, options, 0)
 		},
 	}
-	flags.register(cmd)
+	flags.registerStart(cmd)
 	cmd.Flags().BoolVar(&noNode, "no-node", false, "control plane alone")
 	return cmd
 }
@@ -94,6 +138,13 @@ func alreadyUp(cmd *cobra.Command, layout cluster.Layout) (bool, error) {
 	if err != nil || pid == 0 {
 		return false, err
 	}
+	settings, err := cluster.ReadSettings(layout)
+	if err != nil {
+		return true, err
+	}
+	if settings != nil && settings.Server != "" {
+		return true, fmt.Errorf("%s is the data directory of an agent of %s, process %d: choose another with --data-dir", layout.Data, settings.Server, pid)
+	}
 	summary, err := cluster.Describe(cmd.Context(), layout)
 	if err != nil {
 		return true, fmt.Errorf("process %d runs this cluster but does not answer: %w; see %s, or stop it with: proa down", pid, err, layout.LogFile())
@@ -103,37 +154,45 @@ func alreadyUp(cmd *cobra.Command, layout cluster.Layout) (bool, error) {
 	return true, nil
 }
 
-// run starts the parts and keeps them until a signal. The log goes to a file,
-// what a person reads to standard output.
+// run starts the parts of a cluster that options name.
 func run(cmd *cobra.Command, options cluster.Options, progressFD int) error {
+	return runUntilSignal(cmd, options.Layout, options.Node, progressFD, func(ctx context.Context, tell func(cluster.Progress)) error {
+		options.Tell = tell
+		return cluster.Run(ctx, options)
+	})
+}
+
+// runUntilSignal starts something and keeps it until a signal. The log goes to a
+// file, what a person reads to standard output.
+func runUntilSignal(cmd *cobra.Command, layout cluster.Layout, node bool, progressFD int, start func(context.Context, func(cluster.Progress)) error) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	out := cmd.OutOrStdout()
-	options.Tell = newPrinter(out, options.Layout).tell
+	tell := newPrinter(out, layout).tell
 	if progressFD > 0 {
 		syscall.CloseOnExec(progressFD) // containerd outlives this process and must not hold the parent
 		pipe := os.NewFile(uintptr(progressFD), "progress")
 		write := cluster.WriteProgress(pipe)
-		options.Tell = func(p cluster.Progress) {
+		tell = func(p cluster.Progress) {
 			write(p)
 			if p.Ready != nil {
 				pipe.Close()
 			}
 		}
 	}
-	if err := options.Layout.Make(options.Node); err != nil {
+	if err := layout.Make(node); err != nil {
 		return err
 	}
-	logFile, err := os.OpenFile(options.Layout.LogFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+	logFile, err := os.OpenFile(layout.LogFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
 	if err != nil {
 		return err
 	}
 	defer logFile.Close()
 	slog.SetDefault(slog.New(slog.NewTextHandler(logFile, nil)))
-	err = cluster.Run(ctx, options)
+	err = start(ctx, tell)
 	if err != nil {
 		slog.Error("ended", "err", err)
-		options.Tell(cluster.Progress{Failed: err.Error()})
+		tell(cluster.Progress{Failed: err.Error()})
 		return err
 	}
 	if progressFD == 0 {
@@ -258,6 +317,10 @@ func printSummary(out io.Writer, layout cluster.Layout, s cluster.Summary) {
 	if s.Notice != "" {
 		fmt.Fprintf(out, "Note: %s\n", s.Notice)
 	}
+	if s.Agent {
+		fmt.Fprintf(out, "\nThis node takes pods. See it with: %s\n", statusCommand(layout))
+		return
+	}
 	kubectl := "kubectl"
 	switch {
 	case s.Merged == "" || s.Context == "":
@@ -266,9 +329,12 @@ func printSummary(out io.Writer, layout cluster.Layout, s cluster.Summary) {
 		kubectl += " --context " + s.Context
 	}
 	fmt.Fprintf(out, "\nTry:\n  %[1]s get pods -A\n  %[1]s apply -f examples/guestbook/\n", kubectl)
-	down := "proa status"
+	fmt.Fprintf(out, "  %s\n", statusCommand(layout))
+}
+
+func statusCommand(layout cluster.Layout) string {
 	if layout.Data != cluster.DefaultDataDir {
-		down += " --data-dir " + layout.Data
+		return "proa status --data-dir " + layout.Data
 	}
-	fmt.Fprintf(out, "  %s\n", down)
+	return "proa status"
 }

@@ -15,7 +15,7 @@ import (
 	"proa/internal/apis/builtin"
 )
 
-var catalogue = sync.OnceValue(builtin.Catalogue)
+var catalogue = sync.OnceValue(builtin.Everything)
 
 // ResourceOf returns the catalogue entry of a built-in type. It panics for a
 // type that is not a built-in kind: the type is part of the program.

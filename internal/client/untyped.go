@@ -55,7 +55,11 @@ func (f *Follower) Run(ctx context.Context) error {
 			resume = ""
 			continue
 		}
-		slog.WarnContext(ctx, "watch ended", "resource", f.Resource.Resource, "err", err)
+		level := slog.LevelWarn
+		if apierrors.IsNotFound(err) { // the kind is not served any more; who follows it will stop
+			level = slog.LevelDebug
+		}
+		slog.Log(ctx, level, "watch ended", "resource", f.Resource.Resource, "err", err)
 		select {
 		case <-clk.After(retryInterval):
 		case <-ctx.Done():

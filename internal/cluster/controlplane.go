@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/version"
@@ -16,9 +17,14 @@ import (
 	"k8s.io/utils/clock"
 
 	"proa/internal/admission"
+	"proa/internal/admission/policy"
+	"proa/internal/admission/webhook"
+	"proa/internal/apiextensions"
 	"proa/internal/apis"
 	"proa/internal/apis/builtin"
+	"proa/internal/apis/feature"
 	"proa/internal/apiserver"
+	"proa/internal/apiserver/apply"
 	"proa/internal/apiserver/connect"
 	"proa/internal/apiserver/registry"
 	"proa/internal/auth"
@@ -38,9 +44,12 @@ type controlPlane struct {
 	auth      *auth.Auth
 	registry  *registry.Registry
 	server    *apiserver.Server
+	gates     feature.Gates
 
 	kubeletClient *http.Client
+	definitions   *apiextensions.Definitions // custom resources
 	listener      net.Listener
+	nodeCIDR      netip.Prefix // of the server's own node, if it has one
 }
 
 // openControlPlane puts the control plane together and binds its port. Nothing
@@ -50,18 +59,23 @@ func openControlPlane(ctx context.Context, l Layout, s Settings, authority *pki.
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	catalogue := builtin.Catalogue()
+	gates, runtime, err := s.serving()
+	if err != nil {
+		engine.Close()
+		return nil, err
+	}
+	catalogue := builtin.Serving(gates, runtime)
 	st, err := store.Open(ctx, store.Config{Engine: engine, Codec: registry.NewCodec(catalogue), Indexes: registry.Indexes(catalogue)})
 	if err != nil {
 		engine.Close()
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	cp := &controlPlane{settings: s, authority: authority, store: st}
+	cp := &controlPlane{settings: s, gates: gates, authority: authority, store: st}
 	if err := cp.assemble(ctx, catalogue); err != nil {
 		st.Close()
 		return nil, err
 	}
-	cp.listener, err = net.Listen("tcp", fmt.Sprintf(":%d", s.Port))
+	cp.listener, err = net.Listen("tcp", net.JoinHostPort(s.BindAddress, strconv.Itoa(s.Port)))
 	if err != nil {
 		st.Close()
 		return nil, fmt.Errorf("API server: %w", err)
@@ -83,21 +97,22 @@ func (cp *controlPlane) assemble(ctx context.Context, catalogue *apis.Catalogue)
 	if err != nil {
 		return fmt.Errorf("authentication: %w", err)
 	}
-	chain, err := admission.New(admission.Config{
-		Store: cp.store, Catalogue: catalogue, Authorizer: cp.auth.Authorizer, RBAC: cp.auth.RBAC,
-	})
+	chain, err := cp.newChain(catalogue)
 	if err != nil {
 		return err
 	}
 	cp.registry, err = registry.New(registry.Config{
 		Store: cp.store, Catalogue: catalogue, Admission: chain, Authorizer: cp.auth.Authorizer, Clock: clk,
 		ServiceCIDRs:     []netip.Prefix{serviceCIDR},
-		AdvertiseAddress: netip.MustParseAddr(cp.settings.NodeIP), SecurePort: cp.settings.Port,
+		AdvertiseAddress: netip.MustParseAddr(cp.settings.advertised()), SecurePort: cp.settings.Port,
 	})
 	if err != nil {
 		return err
 	}
 	cp.handleReviews(chain, catalogue)
+	if cp.definitions, err = apiextensions.New(apiextensions.Config{Store: cp.store, Catalogue: catalogue}); err != nil {
+		return err
+	}
 	if err := rbac.Bootstrap(ctx, cp.store, clk); err != nil {
 		return fmt.Errorf("bootstrap roles: %w", err)
 	}
@@ -105,6 +120,24 @@ func (cp *controlPlane) assemble(ctx context.Context, catalogue *apis.Catalogue)
 		return fmt.Errorf("bootstrap objects: %w", err)
 	}
 	return cp.newServer(chain, serviceCIDR)
+}
+
+// newChain returns the admission plugins, with those that users configure.
+func (cp *controlPlane) newChain(catalogue *apis.Catalogue) (*admission.Chain, error) {
+	mutatingHooks, validatingHooks, err := webhook.New(webhook.Config{
+		Store: cp.store, Catalogue: catalogue, Authorizer: cp.auth.Authorizer,
+	})
+	if err != nil {
+		return nil, err
+	}
+	mutatingPolicies, validatingPolicies := policy.New(policy.Config{
+		Store: cp.store, Catalogue: catalogue, Authorizer: cp.auth.Authorizer, Types: apply.Types,
+	})
+	return admission.New(admission.Config{
+		Store: cp.store, Catalogue: catalogue, Authorizer: cp.auth.Authorizer, RBAC: cp.auth.RBAC,
+		Policies: []any{mutatingPolicies, validatingPolicies},
+		Webhooks: []any{mutatingHooks, validatingHooks},
+	})
 }
 
 // handleReviews connects the kinds that are answered, not stored, behind
@@ -122,7 +155,8 @@ func (cp *controlPlane) handleReviews(chain *admission.Chain, catalogue *apis.Ca
 }
 
 func (cp *controlPlane) newServer(chain *admission.Chain, serviceCIDR netip.Prefix) error {
-	serving, err := cp.servingCertificate(serviceCIDR)
+	names, ips := cp.settings.serverNames()
+	serving, err := keyPair(cp.authority.KeptServer("apiserver", names, ips))
 	if err != nil {
 		return fmt.Errorf("serving certificate: %w", err)
 	}
@@ -138,25 +172,49 @@ func (cp *controlPlane) newServer(chain *admission.Chain, serviceCIDR netip.Pref
 		TLS:                 &tls.Config{Certificates: []tls.Certificate{serving}, ClientCAs: cp.authority.Cluster.Pool()},
 		Kubelet:             connect.Config{KubeletTLS: kubeletTLS},
 		Version:             kubernetesVersion(),
-		Address:             net.JoinHostPort(cp.settings.NodeIP, fmt.Sprint(cp.settings.Port)),
+		Features:            cp.gates,
+		Address:             net.JoinHostPort(cp.settings.advertised(), fmt.Sprint(cp.settings.Port)),
 		JWKS:                cp.auth.Tokens.JWKS(),
 		OpenIDConfiguration: cp.auth.Tokens.Discovery(),
 	})
 	return err
 }
 
-func (cp *controlPlane) servingCertificate(serviceCIDR netip.Prefix) (tls.Certificate, error) {
-	host, err := os.Hostname()
+// serverNames are the names and addresses that the API server has.
+func (s Settings) serverNames() (names []string, ips []net.IP) {
+	names = []string{
+		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + s.ClusterDomain, "localhost", s.NodeName,
+	}
+	if host, err := os.Hostname(); err == nil {
+		names = append(names, host)
+	}
+	firstService := netip.MustParsePrefix(s.ServiceCIDR).Masked().Addr().Next()
+	ips = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback, firstService.AsSlice()}
+	for _, name := range append([]string{s.NodeIP, s.AdvertiseAddress, s.BindAddress}, s.TLSNames...) {
+		addr, err := netip.ParseAddr(name)
+		switch {
+		case err == nil && !addr.IsUnspecified():
+			ips = append(ips, addr.AsSlice())
+		case err != nil && name != "":
+			names = append(names, name)
+		}
+	}
+	return names, ips
+}
+
+// access is how the server's own node reaches the API: in the process.
+func (cp *controlPlane) access(cache *client.Cache) (access, error) {
+	s := cp.settings
+	serving, err := keyPair(cp.authority.KeptNodeServer("kubelet", s.NodeName,
+		[]string{s.NodeName, "localhost"}, []net.IP{net.ParseIP(s.NodeIP), net.IPv4(127, 0, 0, 1)}))
 	if err != nil {
-		return tls.Certificate{}, err
+		return access{}, fmt.Errorf("kubelet certificate: %w", err)
 	}
-	names := []string{
-		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + cp.settings.ClusterDomain,
-		"localhost", host, cp.settings.NodeName,
-	}
-	firstService := serviceCIDR.Masked().Addr().Next()
-	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback, net.ParseIP(cp.settings.NodeIP), firstService.AsSlice()}
-	return keyPair(cp.authority.KeptServer("apiserver", names, ips))
+	return access{
+		api: cp.as("system:node:"+s.NodeName, user.NodesGroup), cache: cache, nodeCIDR: cp.nodeCIDR,
+		certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil },
+		clientCAs:   cp.authority.Cluster.Pool(),
+	}, nil
 }
 
 func keyPair(certPEM, keyPEM []byte, err error) (tls.Certificate, error) {

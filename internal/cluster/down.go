@@ -43,7 +43,7 @@ func Down(ctx context.Context, l Layout, o DownOptions) error {
 	if o.KeepPods {
 		return nil
 	}
-	if err := stopNode(ctx, l, o.Delete); err != nil {
+	if err := stopNode(ctx, l, settings, o.Delete); err != nil {
 		return err
 	}
 	if !o.Delete {
@@ -57,7 +57,7 @@ func Down(ctx context.Context, l Layout, o DownOptions) error {
 
 // stopNode takes away what runs below the API, in the order it was built on:
 // containers, networks, mounts.
-func stopNode(ctx context.Context, l Layout, remove bool) error {
+func stopNode(ctx context.Context, l Layout, s *Settings, remove bool) error {
 	bin, err := payload.Unpack(ctx, l.Payload())
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func stopNode(ctx context.Context, l Layout, remove bool) error {
 	if err != nil {
 		return fmt.Errorf("stop containers: %w", err)
 	}
-	if err := network.Remove(networkRemains(l)); err != nil {
+	if err := network.Remove(networkRemains(l, s)); err != nil {
 		return fmt.Errorf("remove the pod network: %w", err)
 	}
 	if err := containerd.UnmountBelow(l.Kubelet()); err != nil {

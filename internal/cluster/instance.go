@@ -47,7 +47,9 @@ func (i *Instance) Release(l Layout) {
 
 // Running returns the pid of the instance of l, 0 when there is none. The lock
 // decides, not the pid file, which may be left over.
-func Running(l Layout) (int, error) {
+func Running(l Layout) (int, error) { return running(l, time.Second) }
+
+func running(l Layout, patience time.Duration) (int, error) {
 	lock, err := os.Open(l.LockFile())
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
@@ -60,8 +62,18 @@ func Running(l Layout) (int, error) {
 		return 0, nil
 	}
 	data, err := os.ReadFile(l.PIDFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		// The instance is about to write the file, or removed it as its last act.
+		const moment = 20 * time.Millisecond
+		if patience <= 0 {
+			return 0, fmt.Errorf("%s is locked but names no process: %w", l.LockFile(), err)
+		}
+		lock.Close()
+		time.Sleep(moment)
+		return running(l, patience-moment)
+	}
 	if err != nil {
-		return 0, fmt.Errorf("%s is locked but names no process: %w", l.LockFile(), err)
+		return 0, err
 	}
 	return strconv.Atoi(strings.TrimSpace(string(data)))
 }

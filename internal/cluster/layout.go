@@ -64,10 +64,12 @@ func (l Layout) Make(node bool) error {
 			return err
 		}
 	}
-	for _, dir := range []string{l.Data, l.Run} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return err
-		}
+	if err := os.MkdirAll(l.Data, 0o700); err != nil {
+		return err
+	}
+	// A container in a user namespace passes through here to its root file system.
+	if err := os.MkdirAll(l.Run, 0o711); err != nil {
+		return err
 	}
 	return os.MkdirAll(l.Logs(), 0o755)
 }

@@ -3,8 +3,8 @@ package cluster
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
-	"net"
 	"net/netip"
 	"path/filepath"
 	"time"
@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
-	"proa/internal/auth/pki"
 	"proa/internal/client"
 	"proa/internal/containerd"
 	"proa/internal/kubelet"
@@ -22,31 +21,32 @@ import (
 	"proa/internal/payload"
 )
 
-const (
-	nodesGroup = "system:nodes"
-	nodePrefix = "system:node:"
-	dnsUser    = "system:proa:cluster-dns"
-)
-
 // node is the node half of a cluster: containers, network and agent.
 type node struct {
-	layout    Layout
-	settings  Settings
-	authority *pki.Authority
-	bin       payload.Bin
-	runtime   *containerd.Runtime
-	system    client.API // as the control plane, for what a node may not see or write
-	network   *network.Network
-	agent     *kubelet.Kubelet
+	layout   Layout
+	settings Settings
+	runtime  *containerd.Runtime
+	api      client.API // as this node
+	network  *network.Network
+	agent    *kubelet.Kubelet
+}
+
+// access is a node's way to the API, and what it shows those who call its agent.
+type access struct {
+	api         client.API    // as this node
+	cache       *client.Cache // that network and agent read through; it must not run yet
+	nodeCIDR    netip.Prefix  // of the node's pods; zero: not known before it registers
+	certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	clientCAs   *x509.CertPool
 }
 
 // newNode unpacks the payload and prepares the runtime; it starts nothing.
-func newNode(ctx context.Context, l Layout, s Settings, authority *pki.Authority) (*node, error) {
+func newNode(ctx context.Context, l Layout, s Settings) (*node, error) {
 	bin, err := payload.Unpack(ctx, l.Payload())
 	if err != nil {
 		return nil, err
 	}
-	n := &node{layout: l, settings: s, authority: authority, bin: bin}
+	n := &node{layout: l, settings: s}
 	n.runtime, err = containerd.New(containerdConfig(l, bin))
 	return n, err
 }
@@ -58,32 +58,27 @@ func containerdConfig(l Layout, bin payload.Bin) containerd.Config {
 	}
 }
 
-// join connects the node to an API as this node; system may write what a node
-// may not, the DNS Service. Cache is the one that network and agent read
-// through; it must not run yet.
-func (n *node) join(api, system client.API, cache *client.Cache) error {
-	n.system = system
-	config := networkConfig(n.layout, n.settings, cache.As(api))
-	config.API = system
+// join connects the node to an API.
+func (n *node) join(a access) error {
+	n.api = a.api
+	view := a.cache.As(a.api)
+	config := networkConfig(n.layout, n.settings, view)
+	config.NodeCIDR = a.nodeCIDR
 	var err error
-	n.network, err = network.New(config)
-	if err != nil {
+	if n.network, err = network.New(config); err != nil {
 		return err
 	}
-	serving, err := keyPair(n.authority.KeptNodeServer("kubelet", n.settings.NodeName,
-		[]string{n.settings.NodeName, "localhost"}, []net.IP{net.ParseIP(n.settings.NodeIP), net.IPv4(127, 0, 0, 1)}))
-	if err != nil {
-		return fmt.Errorf("kubelet certificate: %w", err)
+	var podCIDRs []string
+	if a.nodeCIDR.IsValid() {
+		podCIDRs = []string{a.nodeCIDR.String()}
 	}
 	n.agent, err = kubelet.New(kubelet.Config{
-		API: api, Cache: cache.As(api), NodeName: n.settings.NodeName, NodeIPs: []string{n.settings.NodeIP},
+		API: a.api, Cache: view, NodeName: n.settings.NodeName, NodeIPs: []string{n.settings.NodeIP}, PodCIDRs: podCIDRs,
 		Runtime: n.runtime.Endpoint(),
 		RootDir: n.layout.Kubelet(), LogDir: filepath.Join(n.layout.Logs(), "pods"), ManifestDir: n.layout.Manifests(),
 		ImageDir: n.layout.Containerd(), CgroupRoot: n.layout.CgroupRoot(),
 		ClusterDNS: []string{n.settings.clusterDNS().String()}, ClusterDomain: n.settings.ClusterDomain,
-		Port:        int32(n.settings.KubeletPort),
-		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil },
-		ClientCAs:   n.authority.Cluster.Pool(),
+		Port: int32(n.settings.KubeletPort), Certificate: a.certificate, ClientCAs: a.clientCAs,
 	})
 	return err
 }
@@ -109,7 +104,7 @@ func (n *node) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	send := true
-	w, err := client.Of[*corev1.Node](n.system).Watch(ctx, "", metav1.ListOptions{
+	w, err := client.Of[*corev1.Node](n.api).Watch(ctx, "", metav1.ListOptions{
 		FieldSelector:       fields.OneTermEqualSelector("metadata.name", n.settings.NodeName).String(),
 		SendInitialEvents:   &send,
 		AllowWatchBookmarks: true, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
@@ -146,6 +141,10 @@ func networkConfig(l Layout, s Settings, cache *client.Cache) network.Config {
 	}
 }
 
-func networkRemains(l Layout) network.Remains {
-	return network.Remains{Bridge: l.Bridge(), Table: l.NFTable(), CNIDir: l.CNI(), StateDir: l.CNIState()}
+func networkRemains(l Layout, s *Settings) network.Remains {
+	r := network.Remains{Bridge: l.Bridge(), Table: l.NFTable(), CNIDir: l.CNI(), StateDir: l.CNIState()}
+	if s != nil {
+		r.PodCIDR, _ = netip.ParsePrefix(s.PodCIDR) // an agent that never joined knows none
+	}
+	return r
 }

@@ -20,6 +20,7 @@ type Progress struct {
 type Summary struct {
 	Server     string        `json:"server"`
 	Node       string        `json:"node,omitempty"`
+	Agent      bool          `json:"agent,omitempty"` // Server is elsewhere, Kubeconfig the node's own
 	Kubeconfig string        `json:"kubeconfig"`
 	Context    string        `json:"context,omitempty"` // in Merged
 	Merged     string        `json:"merged,omitempty"`  // the user's own kubeconfig

@@ -6,16 +6,15 @@ package cluster
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"runtime"
-	"runtime/debug"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa/internal/auth/pki"
+	"proa/internal/cluster/join"
 )
 
 var (
@@ -30,6 +29,8 @@ type Options struct {
 	Server   bool
 	Node     bool
 	Merge    bool           // add the cluster to the user's kubeconfig
+	Copy     string         // another file for the administrator's kubeconfig; may be empty
+	Token    *join.Grant    // what nodes can join with from the first start on; may be nil
 	Tell     func(Progress) // nil: nobody listens
 }
 
@@ -59,17 +60,8 @@ func Run(ctx context.Context, o Options) error {
 	if err := settings.save(l); err != nil {
 		return err
 	}
-	limitMemory()
+	paceCollector()
 	return start(ctx, o, settings, r)
-}
-
-// limitMemory trades a little CPU for a small heap: most of what the process
-// holds is the shared state, which the collector need not let double.
-func limitMemory() {
-	const percent = 50
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(percent)
-	}
 }
 
 func start(ctx context.Context, o Options, s Settings, r *reporter) (err error) {
@@ -84,7 +76,7 @@ func start(ctx context.Context, o Options, s Settings, r *reporter) (err error) 
 	g, running := errgroup.WithContext(ctx)
 	var n *node
 	if o.Node {
-		if n, err = newNode(ctx, o.Layout, s, authority); err != nil {
+		if n, err = newNode(ctx, o.Layout, s); err != nil {
 			return err
 		}
 		g.Go(func() error { return n.runtime.Run(running) }) // starts while the control plane does
@@ -103,22 +95,22 @@ func serve(ctx context.Context, g *errgroup.Group, o Options, s Settings, author
 		if cp, err = openControlPlane(ctx, l, s, authority); err != nil {
 			return err
 		}
-		return writeAdminKubeconfig(l, s, authority)
+		return writeAdminKubeconfig(o, s, authority)
 	})
 	if err != nil {
 		return err
 	}
-	cache, components, err := cp.components(ctx, l)
+	cache, components, err := cp.components(ctx, o)
+	if err == nil && n != nil {
+		var a access
+		if a, err = cp.access(cache); err == nil {
+			err = n.join(a)
+		}
+		components = append(components, n)
+	}
 	if err != nil {
 		cp.close()
 		return err
-	}
-	if n != nil {
-		if err := n.join(cp.as(nodePrefix+s.NodeName, nodesGroup), cp.as(dnsUser, user.SystemPrivilegedGroup), cache); err != nil {
-			cp.close()
-			return err
-		}
-		components = append(components, n)
 	}
 	g.Go(func() error {
 		defer cp.close()
@@ -161,7 +153,8 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-func writeAdminKubeconfig(l Layout, s Settings, authority *pki.Authority) error {
+func writeAdminKubeconfig(o Options, s Settings, authority *pki.Authority) error {
+	l := o.Layout
 	cert, key, err := authority.KeptClient("admin", "kubernetes-admin", user.SystemPrivilegedGroup)
 	if err != nil {
 		return err
@@ -170,11 +163,13 @@ func writeAdminKubeconfig(l Layout, s Settings, authority *pki.Authority) error 
 	if err != nil {
 		return err
 	}
+	if o.Copy != "" {
+		if err := replaceFile(o.Copy, data); err != nil {
+			return err
+		}
+	}
 	return replaceFile(l.Kubeconfig(), data)
 }
-
-// localServer is the API server's address for clients on this host.
-func (s Settings) localServer() string { return fmt.Sprintf("https://127.0.0.1:%d", s.Port) }
 
 // replaceFile writes a file that only its owner may read, atomically.
 func replaceFile(path string, data []byte) error {

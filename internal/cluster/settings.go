@@ -9,23 +9,41 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/vishvananda/netlink"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"proa/internal/apis/builtin"
+	"proa/internal/apis/feature"
 )
 
 // Settings are what a user may choose about a cluster. They are chosen once: the
 // first start stores them in the data directory, later starts read them back and
 // refuse to change what cannot change under running pods.
 type Settings struct {
-	Port          int    `json:"port"`          // API server, on every address
+	// Server is the API server that an agent has joined; empty for a server.
+	Server string `json:"server,omitempty"`
+
+	Port             int      `json:"port,omitempty"`             // API server
+	BindAddress      string   `json:"bindAddress,omitempty"`      // of the API server; empty: every address
+	AdvertiseAddress string   `json:"advertiseAddress,omitempty"` // of the API server; empty: the node's
+	TLSNames         []string `json:"tlsNames,omitempty"`         // names and addresses that the API server has besides its own
+
 	KubeletPort   int    `json:"kubeletPort"`   // node agent, on every address
 	NodeName      string `json:"nodeName"`      // defaults to the host name
 	NodeIP        string `json:"nodeIP"`        // defaults to the address of the default route
 	PodCIDR       string `json:"podCIDR"`       // of the whole cluster
 	ServiceCIDR   string `json:"serviceCIDR"`   // ClusterIPs
 	ClusterDomain string `json:"clusterDomain"` // defaults to cluster.local
+
+	// NodeCIDR is the range of an agent's pods, once the cluster has given it one.
+	NodeCIDR string `json:"nodeCIDR,omitempty"`
+
+	// What the API serves, as upstream's flags have it; see builtin.Options.
+	FeatureGates  string `json:"featureGates,omitempty"`
+	RuntimeConfig string `json:"runtimeConfig,omitempty"`
 }
 
 const (
@@ -43,6 +61,9 @@ func (s Settings) Settle(l Layout) (Settings, error) {
 		return s, err
 	}
 	if stored != nil {
+		if stored.Server != "" {
+			return s, fmt.Errorf("%s is the data directory of an agent of %s: start it with proa agent, or choose another with --data-dir", l.Data, stored.Server)
+		}
 		if err := s.settleFrom(*stored); err != nil {
 			return s, fmt.Errorf("%w; the cluster in %s was made with other settings: keep them, or make a new one with --data-dir", err, l.Data)
 		}
@@ -64,6 +85,10 @@ func (s *Settings) settleFrom(stored Settings) error {
 		{"--service-cidr", &stored.ServiceCIDR, &s.ServiceCIDR, true},
 		{"--cluster-domain", &stored.ClusterDomain, &s.ClusterDomain, true},
 		{"--node-ip", &stored.NodeIP, &s.NodeIP, false},
+		{"--bind-address", &stored.BindAddress, &s.BindAddress, false},
+		{"--advertise-address", &stored.AdvertiseAddress, &s.AdvertiseAddress, false},
+		{"--feature-gates", &stored.FeatureGates, &s.FeatureGates, false},
+		{"--runtime-config", &stored.RuntimeConfig, &s.RuntimeConfig, false},
 	} {
 		switch {
 		case *f.want == "":
@@ -78,6 +103,9 @@ func (s *Settings) settleFrom(stored Settings) error {
 	if s.KubeletPort == 0 {
 		s.KubeletPort = stored.KubeletPort
 	}
+	if s.TLSNames == nil {
+		s.TLSNames = stored.TLSNames
+	}
 	return nil
 }
 
@@ -91,12 +119,8 @@ func (s *Settings) setDefaults() (err error) {
 	if s.ClusterDomain == "" {
 		s.ClusterDomain = defaultDomain
 	}
-	if s.NodeName == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			return fmt.Errorf("host name: %w", err)
-		}
-		s.NodeName = strings.ToLower(strings.TrimSuffix(host, "."))
+	if err := s.setNodeName(); err != nil {
+		return err
 	}
 	if s.NodeIP == "" {
 		if s.NodeIP, err = hostAddress(); err != nil {
@@ -116,17 +140,78 @@ func (s *Settings) setDefaults() (err error) {
 	return nil
 }
 
-func (s Settings) validate() error {
+func (s *Settings) setNodeName() error {
+	if s.NodeName != "" {
+		return nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("host name: %w", err)
+	}
+	s.NodeName = strings.ToLower(strings.TrimSuffix(host, "."))
+	return nil
+}
+
+func (s Settings) validateNode() error {
 	if msgs := validation.IsDNS1123Subdomain(s.NodeName); len(msgs) > 0 {
 		return fmt.Errorf("node name %q: %s; choose one with --node-name", s.NodeName, msgs[0])
 	}
-	if _, err := netip.ParseAddr(s.NodeIP); err != nil {
-		return fmt.Errorf("--node-ip: %w", err)
+	if err := checkAddress("--node-ip", s.NodeIP); err != nil {
+		return err
+	}
+	return checkPort("--kubelet-port", s.KubeletPort)
+}
+
+func checkAddress(flag, value string) error {
+	addr, err := netip.ParseAddr(value)
+	if err != nil {
+		return fmt.Errorf("%s: %w", flag, err)
+	}
+	if !addr.Is4() || addr.IsUnspecified() {
+		return fmt.Errorf("%s %s: want an IPv4 address of this host", flag, value)
+	}
+	return nil
+}
+
+func checkPort(flag string, port int) error {
+	if port < 1 || port > 65535 {
+		return fmt.Errorf("%s %d: not a port", flag, port)
+	}
+	return nil
+}
+
+// serving says which of the API the cluster serves.
+func (s Settings) serving() (feature.Gates, feature.Runtime, error) {
+	return builtin.Options{FeatureGates: s.FeatureGates, RuntimeConfig: s.RuntimeConfig}.Parse()
+}
+
+func (s Settings) validate() error {
+	if err := s.validateNode(); err != nil {
+		return err
+	}
+	if _, _, err := s.serving(); err != nil {
+		return err
+	}
+	if s.BindAddress != "" {
+		if _, err := netip.ParseAddr(s.BindAddress); err != nil {
+			return fmt.Errorf("--bind-address: %w", err)
+		}
+	}
+	if s.AdvertiseAddress != "" {
+		if err := checkAddress("--advertise-address", s.AdvertiseAddress); err != nil {
+			return err
+		}
+	}
+	for _, name := range s.TLSNames {
+		if _, err := netip.ParseAddr(name); err != nil && len(validation.IsDNS1123Subdomain(name)) > 0 {
+			return fmt.Errorf("--tls-san %q: neither an address nor a DNS name", name)
+		}
 	}
 	if msgs := validation.IsDNS1123Subdomain(s.ClusterDomain); len(msgs) > 0 {
 		return fmt.Errorf("--cluster-domain %q: %s", s.ClusterDomain, msgs[0])
 	}
-	for flag, value := range map[string]string{"--pod-cidr": s.PodCIDR, "--service-cidr": s.ServiceCIDR} {
+	for _, r := range []struct{ flag, value string }{{"--pod-cidr", s.PodCIDR}, {"--service-cidr", s.ServiceCIDR}} {
+		flag, value := r.flag, r.value
 		p, err := netip.ParsePrefix(value)
 		if err != nil {
 			return fmt.Errorf("%s: %w", flag, err)
@@ -135,16 +220,36 @@ func (s Settings) validate() error {
 			return fmt.Errorf("%s %s: want an IPv4 range of at least 256 addresses, such as 10.244.0.0/16", flag, value)
 		}
 	}
-	for flag, port := range map[string]int{"--port": s.Port, "--kubelet-port": s.KubeletPort} {
-		if port < 1 || port > 65535 {
-			return fmt.Errorf("%s %d: not a port", flag, port)
-		}
+	if err := checkPort("--port", s.Port); err != nil {
+		return err
 	}
 	pods, services := netip.MustParsePrefix(s.PodCIDR), netip.MustParsePrefix(s.ServiceCIDR)
 	if pods.Overlaps(services) {
 		return fmt.Errorf("--pod-cidr %s and --service-cidr %s overlap", s.PodCIDR, s.ServiceCIDR)
 	}
 	return nil
+}
+
+// advertised is the API server's address for nodes and pods.
+func (s Settings) advertised() string {
+	if s.AdvertiseAddress != "" {
+		return s.AdvertiseAddress
+	}
+	return s.NodeIP
+}
+
+// joinServer is the API server's address for nodes that join.
+func (s Settings) joinServer() string {
+	return "https://" + net.JoinHostPort(s.advertised(), strconv.Itoa(s.Port))
+}
+
+// localServer is the API server's address for clients on this host.
+func (s Settings) localServer() string {
+	host := "127.0.0.1"
+	if addr, err := netip.ParseAddr(s.BindAddress); err == nil && !addr.IsUnspecified() {
+		host = s.BindAddress
+	}
+	return "https://" + net.JoinHostPort(host, strconv.Itoa(s.Port))
 }
 
 // save writes the settings where the next start and other clusters find them.

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -78,12 +79,16 @@ func Status(ctx context.Context, l Layout) ([]Part, error) {
 	if err != nil {
 		return nil, err
 	}
+	start := "proa up"
+	if settings.Server != "" {
+		start = "proa agent"
+	}
 	process := Part{Name: "process", Healthy: pid != 0, Detail: fmt.Sprintf("pid %d, data in %s", pid, l.Data)}
 	if pid == 0 {
-		process.Detail = "not running; start it with: proa up"
+		process.Detail = "not running; start it with: " + start
 		return []Part{process}, nil
 	}
-	api := Part{Name: "API server", Healthy: true, Detail: settings.localServer()}
+	api := Part{Name: "API server", Healthy: true, Detail: settings.server()}
 	if err := askReady(ctx, l); err != nil {
 		api.Healthy, api.Detail = false, err.Error()
 		return []Part{process, api}, nil
@@ -97,18 +102,31 @@ func Status(ctx context.Context, l Layout) ([]Part, error) {
 		return nil, err
 	}
 	parts := []Part{process, api}
-	nodes, err := client.Of[*corev1.Node](c).List(ctx, "", metav1.ListOptions{})
+	theirs, running := metav1.ListOptions{}, metav1.ListOptions{}
+	if settings.Server != "" { // of an agent that is its own node, and the pods there
+		theirs.FieldSelector = fields.OneTermEqualSelector("metadata.name", settings.NodeName).String()
+		running.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", settings.NodeName).String()
+	}
+	nodes, err := client.Of[*corev1.Node](c).List(ctx, "", theirs)
 	if err != nil {
 		return nil, err
 	}
 	for _, n := range nodes {
 		parts = append(parts, nodePart(n))
 	}
-	pods, err := client.Of[*corev1.Pod](c).List(ctx, "", metav1.ListOptions{})
+	pods, err := client.Of[*corev1.Pod](c).List(ctx, "", running)
 	if err != nil {
 		return nil, err
 	}
 	return append(parts, podsPart(pods)), nil
+}
+
+// server is the API server's address for this host.
+func (s Settings) server() string {
+	if s.Server != "" {
+		return s.Server
+	}
+	return s.localServer()
 }
 
 func nodePart(n *corev1.Node) Part {

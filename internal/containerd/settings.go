@@ -60,8 +60,15 @@ const settingsPrefix = "config-"
 // writeSettings makes the directories and writes the configuration, returning its path.
 // Configurations of earlier runs are removed.
 func (r *Runtime) writeSettings(settings []byte) (string, error) {
-	for _, dir := range []string{r.config.Root, r.config.RunDir, r.state(), r.CNIConfDir(), r.RegistryDir(), filepath.Dir(r.config.LogFile)} {
+	for _, dir := range []string{r.config.Root, r.CNIConfDir(), r.RegistryDir(), filepath.Dir(r.config.LogFile)} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return "", err
+		}
+	}
+	// The root file systems of containers are below: a container in a user
+	// namespace is nobody on the host and has to find its own.
+	for _, dir := range []string{r.config.RunDir, r.state()} {
+		if err := errors.Join(os.MkdirAll(dir, 0o711), os.Chmod(dir, 0o711)); err != nil {
 			return "", err
 		}
 	}

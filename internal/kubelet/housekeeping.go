@@ -20,6 +20,7 @@ func (k *Kubelet) keepHouse(ctx context.Context, p *parts) error {
 	tick := k.c.Clock.NewTicker(houseInterval)
 	defer tick.Stop()
 	for {
+		p.pulse.beat()
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -59,6 +59,7 @@ type parts struct {
 	server    *server.Server
 	userns    *userns.Allocator
 	changed   chan struct{} // pods came or went
+	pulse     *pulse
 }
 
 func (k *Kubelet) assemble(ctx context.Context, recorder record.EventRecorder) (*parts, error) {
@@ -81,7 +82,7 @@ func (k *Kubelet) assemble(ctx context.Context, recorder record.EventRecorder) (
 	if err != nil {
 		return nil, err
 	}
-	p := &parts{runtime: rt, changed: make(chan struct{}, 1)}
+	p := &parts{runtime: rt, changed: make(chan struct{}, 1), pulse: newPulse(c.Clock)}
 	p.node = node.New(node.Config{
 		API: c.API, Runtime: rt, Name: c.NodeName, IPs: c.NodeIPs, Labels: c.NodeLabels, Taints: c.NodeTaints,
 		ProviderID: c.ProviderID, PodCIDRs: c.PodCIDRs, Port: c.Port, RootDir: c.RootDir, ImageDir: c.ImageDir,
@@ -107,6 +108,11 @@ func (k *Kubelet) assemble(ctx context.Context, recorder record.EventRecorder) (
 		return nil, err
 	}
 	k.assemblePods(p, recorder, nodeCfg, name)
+	config, err := k.configuration(systemd)
+	if err != nil {
+		return nil, err
+	}
+	k.assembleServer(p, config)
 	return p, nil
 }
 
@@ -203,21 +209,23 @@ func (k *Kubelet) assemblePods(p *parts, recorder record.EventRecorder, nodeCfg 
 	})
 	p.rotator = logs.NewRotator(logs.RotatorConfig{Runtime: p.runtime, Clock: c.Clock})
 	p.collector = &images.Collector{Runtime: p.runtime, Recorder: recorder, Node: p.node.Reference(), Clock: c.Clock, Log: c.Log, Wanted: p.volumeImages}
-	measured := stats.New(stats.Config{
-		Runtime: p.runtime, Images: p.runtime.Images, NodeName: c.NodeName, RootDir: c.RootDir, Volumes: p.volumes.Usage, Clock: c.Clock,
-	})
-	resource := prometheus.NewRegistry()
-	resource.MustRegister(measured.Resource())
+}
+
+// assembleServer puts together what others ask the node.
+func (k *Kubelet) assembleServer(p *parts, config map[string]any) {
+	c := &k.c
 	provider := stats.New(stats.Config{
 		Runtime: p.runtime, Images: p.runtime.Images, NodeName: c.NodeName, RootDir: c.RootDir, Clock: c.Clock, Volumes: p.volumes.Usage,
 		PodStart: p.podStart,
 	})
-	metrics, resources := prometheus.NewRegistry(), prometheus.NewRegistry()
+	metrics, resources, probes := prometheus.NewRegistry(), prometheus.NewRegistry(), prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), p.counts())
 	resources.MustRegister(provider.Resource())
+	probes.MustRegister(p.probes.Metrics())
 	p.server = server.New(server.Config{
 		API: c.API, Runtime: p.runtime, NodeName: c.NodeName, Pods: p.podsNow, Certificate: c.Certificate, ClientCAs: c.ClientCAs, Clock: c.Clock,
-		Summary: provider.Summary, Metrics: metrics, Resource: resources,
+		Summary: provider.Summary, Metrics: metrics, Resource: resources, RemoveLocal: p.volumes.RemoveLocal,
+		Probes: probes, Healthy: p.pulse.check, Configz: config,
 	})
 }
 

@@ -1,7 +1,7 @@
 // Package network is how pods talk: the pod network of one node (bridge, CNI
-// configuration), the service proxy in the kernel and the cluster's DNS. It
-// reads Services, EndpointSlices, Pods and Nodes and writes only what DNS needs
-// to be found: the Service kube-system/kube-dns and its EndpointSlice.
+// configuration, routes to the other nodes), the service proxy in the kernel and
+// the cluster's DNS. It reads Services, EndpointSlices, Namespaces, Pods and
+// Nodes, and writes only the condition NetworkUnavailable of its own Node.
 package network
 
 import (
@@ -11,6 +11,7 @@ import (
 	"net/netip"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 
 	"proa/internal/client"
@@ -22,17 +23,16 @@ import (
 // Config makes a Network. Cache, NodeName, Bridge, Table, PodCIDR, ServiceCIDR,
 // CNIDir and StateDir have no default.
 type Config struct {
-	Cache *client.Cache // not yet running: New asks it for its informers
-	// API writes the DNS service. Its user may create and update Services and
-	// EndpointSlices in kube-system. Nil: the cache's.
-	API client.API
+	// Cache is not yet running: New asks it for its informers. Its API writes the
+	// Node's status.
+	Cache *client.Cache
 
 	NodeName string
 	Bridge   string // link of this node's pods, at most 15 bytes; also names the CNI network
 	Table    string // nftables table, family inet
 
 	PodCIDR       netip.Prefix // of all pods of the cluster, IPv4
-	NodeCIDR      netip.Prefix // of this node's pods; zero: NodeCIDR(PodCIDR)
+	NodeCIDR      netip.Prefix // of this node's pods; zero: what its Node says, once it does
 	ServiceCIDR   netip.Prefix // of ClusterIPs, IPv4
 	ClusterDomain string       // "": cluster.local
 
@@ -55,11 +55,6 @@ type Config struct {
 	Clock clock.WithTicker // nil: the real one
 }
 
-// NodeCIDR is the range of the first node in a cluster's pod range: its first /24.
-func NodeCIDR(podCIDR netip.Prefix) netip.Prefix {
-	return netip.PrefixFrom(podCIDR.Masked().Addr(), max(podCIDR.Bits(), 24))
-}
-
 // DNSAddress is the ClusterIP of kube-dns: the tenth address of the service range.
 func DNSAddress(serviceCIDR netip.Prefix) netip.Addr {
 	a := serviceCIDR.Masked().Addr()
@@ -71,11 +66,13 @@ func DNSAddress(serviceCIDR netip.Prefix) netip.Addr {
 
 // Network is one node's networking.
 type Network struct {
-	c     Config
-	pods  *podnet.Network
-	proxy *proxy.Proxy
-	dns   *dns.Server
-	ready chan struct{}
+	c      Config
+	nodes  *client.Informer[*corev1.Node]
+	proxy  *proxy.Proxy
+	dns    *dns.Server
+	ready  chan struct{}
+	routes *podnet.Routes
+	wake   chan struct{} // has an entry when a Node has changed
 }
 
 func (c *Config) setDefaults() error {
@@ -90,14 +87,8 @@ func (c *Config) setDefaults() error {
 			return fmt.Errorf("network: %s %s is not an IPv4 range", name, p)
 		}
 	}
-	if !c.NodeCIDR.IsValid() {
-		c.NodeCIDR = NodeCIDR(c.PodCIDR)
-	}
 	if !c.DNSAddress.IsValid() {
 		c.DNSAddress = DNSAddress(c.ServiceCIDR)
-	}
-	if c.API == nil {
-		c.API = c.Cache.API()
 	}
 	if c.ClusterDomain == "" {
 		c.ClusterDomain = "cluster.local"
@@ -113,28 +104,33 @@ func New(c Config) (*Network, error) {
 	if err := c.setDefaults(); err != nil {
 		return nil, err
 	}
-	pods, err := podnet.New(podnet.Config{Bridge: c.Bridge, CIDR: c.NodeCIDR, ServiceCIDR: c.ServiceCIDR,
-		CNIDir: c.CNIDir, StateDir: c.StateDir, MTU: c.MTU})
-	if err != nil {
+	cidr := c.NodeCIDR
+	if !cidr.IsValid() {
+		cidr = c.PodCIDR // for the check
+	}
+	if _, err := podNetwork(c, cidr); err != nil {
 		return nil, err
 	}
-	if c.DNSListen == "" {
-		c.DNSListen = netip.AddrPortFrom(pods.Gateway(), dns.Port).String()
-	}
-	return &Network{
-		c:    c,
-		pods: pods,
+	n := &Network{
+		c:     c,
+		nodes: client.Shared[*corev1.Node](c.Cache),
 		proxy: proxy.New(proxy.Config{Cache: c.Cache, NodeName: c.NodeName, Table: c.Table, Bridge: c.Bridge,
-			PodCIDR: c.PodCIDR, NodeCIDR: c.NodeCIDR, ServiceCIDR: c.ServiceCIDR, NodePortAddresses: c.NodePortAddresses,
+			PodCIDR: c.PodCIDR, ServiceCIDR: c.ServiceCIDR, NodePortAddresses: c.NodePortAddresses,
 			AllowExternalIPs: c.AllowExternalIPs, HealthAddress: c.HealthAddress, Clock: c.Clock}),
-		dns: dns.New(dns.Config{Cache: c.Cache, Domain: c.ClusterDomain, Listen: c.DNSListen, Address: c.DNSAddress,
+		dns: dns.New(dns.Config{Cache: c.Cache, Domain: c.ClusterDomain, Address: c.DNSAddress,
 			Ranges: []netip.Prefix{c.PodCIDR.Masked(), c.ServiceCIDR.Masked()}, ResolvConf: c.ResolvConf, Clock: c.Clock}),
-		ready: make(chan struct{}),
-	}, nil
+		ready:  make(chan struct{}),
+		routes: podnet.NewRoutes(c.PodCIDR),
+		wake:   make(chan struct{}, 1),
+	}
+	n.nodes.OnChange(n.nodeChanged)
+	return n, nil
 }
 
-// Gateway is the node's address on the bridge, where pods send what is not for themselves.
-func (n *Network) Gateway() netip.Addr { return n.pods.Gateway() }
+func podNetwork(c Config, cidr netip.Prefix) (*podnet.Network, error) {
+	return podnet.New(podnet.Config{Bridge: c.Bridge, CIDR: cidr, ServiceCIDR: c.ServiceCIDR,
+		CNIDir: c.CNIDir, StateDir: c.StateDir, MTU: c.MTU})
+}
 
 // Ready is closed once pods can be given addresses, Services reach them and DNS answers.
 func (n *Network) Ready() <-chan struct{} { return n.ready }
@@ -142,13 +138,27 @@ func (n *Network) Ready() <-chan struct{} { return n.ready }
 // Run sets the network up and keeps it current until ctx ends. The cache must
 // have synced. Pods keep their network when Run ends: see Remove.
 func (n *Network) Run(ctx context.Context) error {
-	if err := n.pods.SetUp(ctx); err != nil {
+	cidr, err := n.nodeCIDR(ctx)
+	if err != nil {
+		return nil // ctx ended
+	}
+	pods, err := podNetwork(n.c, cidr)
+	if err != nil {
+		return err
+	}
+	if err := pods.SetUp(ctx); err != nil {
 		return fmt.Errorf("pod network: %w", err)
+	}
+	n.proxy.SetNodeCIDR(cidr)
+	if n.c.DNSListen == "" {
+		n.dns.SetListen(netip.AddrPortFrom(pods.Gateway(), dns.Port).String())
+	} else {
+		n.dns.SetListen(n.c.DNSListen)
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return n.proxy.Run(ctx) })
 	g.Go(func() error { return n.dns.Run(ctx) })
-	g.Go(func() error { return n.announceDNS(ctx) })
+	g.Go(func() error { return n.keepRoutes(ctx, cidr) })
 	g.Go(func() error {
 		for _, part := range []<-chan struct{}{n.proxy.Ready(), n.dns.Ready()} {
 			select {
@@ -163,17 +173,39 @@ func (n *Network) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
+// nodeCIDR is the range of this node's pods, as configured or, else, as soon as
+// its Node says it.
+func (n *Network) nodeCIDR(ctx context.Context) (netip.Prefix, error) {
+	if n.c.NodeCIDR.IsValid() {
+		return n.c.NodeCIDR, nil
+	}
+	for {
+		if node, ok := n.nodes.Cached("", n.c.NodeName); ok {
+			if cidr, err := netip.ParsePrefix(node.Spec.PodCIDR); err == nil && cidr.Addr().Is4() {
+				return cidr, nil
+			}
+		}
+		select {
+		case <-n.wake:
+		case <-ctx.Done():
+			return netip.Prefix{}, ctx.Err()
+		}
+	}
+}
+
 // Remains names what a Network leaves behind for its pods.
 type Remains struct {
 	Bridge, Table, CNIDir, StateDir string
+	PodCIDR                         netip.Prefix // of the cluster; zero: unknown, no routes are removed
 }
 
 // Remove deletes what a Network with these names set up on this host: pods'
-// links, bridge, nftables table, CNI configuration and address book. What is
-// not there is no error.
+// links, bridge, routes to other nodes, nftables table, CNI configuration and
+// address book. What is not there is no error.
 func Remove(r Remains) error {
 	return errors.Join(
 		proxy.Remove(r.Table),
+		podnet.RemoveRoutes(r.PodCIDR),
 		podnet.Remove(podnet.Config{Bridge: r.Bridge, CNIDir: r.CNIDir, StateDir: r.StateDir}),
 	)
 }

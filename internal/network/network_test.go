@@ -106,6 +106,11 @@ func runNode(t *testing.T, api client.API, remains Remains, plugins string) {
 		t.Fatal(err)
 	}
 	nettest.Run(t, n.Run)
+	if _, err := client.Of[*corev1.Node](api).MergePatch(t.Context(), "", "n1", map[string]any{
+		"spec": map[string]any{"podCIDR": "10.244.0.0/24", "podCIDRs": []string{"10.244.0.0/24"}}}); err != nil {
+		t.Fatal(err)
+	}
+	announceDNS(t, api)
 	select {
 	case <-n.Ready():
 	case <-time.After(time.Minute):
@@ -139,9 +144,20 @@ func runNode(t *testing.T, api client.API, remains Remains, plugins string) {
 		}
 		return nil
 	})
-	if err := n.EnsureService(t.Context(), api); err != nil {
-		t.Errorf("ensure again: %v", err)
+}
+
+// announceDNS leads the DNS Service to this node, as the control plane does.
+func announceDNS(t *testing.T, api client.API) {
+	nettest.Create(t, api, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-dns"},
+		Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.10", Ports: []corev1.ServicePort{
+			{Name: "dns", Protocol: corev1.ProtocolUDP, Port: dns.Port}, {Name: "dns-tcp", Protocol: corev1.ProtocolTCP, Port: dns.Port}}}})
+	entry := func(name string, proto corev1.Protocol) discoveryv1.EndpointPort {
+		return discoveryv1.EndpointPort{Name: ptr.To(name), Protocol: ptr.To(proto), Port: ptr.To[int32](dns.Port)}
 	}
+	nettest.Create(t, api, &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-dns-n1", Labels: map[string]string{discoveryv1.LabelServiceName: "kube-dns"}},
+		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{entry("dns", corev1.ProtocolUDP), entry("dns-tcp", corev1.ProtocolTCP)},
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.244.0.1"}, NodeName: ptr.To("n1")}}})
 }
 
 // attach runs the CNI plugins for a pod, as the container runtime does.
@@ -230,7 +246,7 @@ func TestConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n.Gateway().String() != "10.244.0.1" || n.c.DNSAddress.String() != "10.96.0.10" || n.c.DNSListen != fmt.Sprintf("10.244.0.1:%d", dns.Port) {
+	if n.c.DNSAddress.String() != "10.96.0.10" || n.c.ClusterDomain != "cluster.local" {
 		t.Errorf("config %+v", n.c)
 	}
 	for name, spoil := range map[string]func(*Config){

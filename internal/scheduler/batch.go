@@ -40,7 +40,10 @@ type batches struct {
 }
 
 const (
-	maxBatches = 16
+	// fewBatches are kept in any case; more as long as their orders, of every node
+	// each, have no more than maxRanked entries together.
+	fewBatches = 8
+	maxRanked  = 1 << 19
 	// worthwhile: a full order is made for the second pod with a signature.
 	worthwhile = 2
 )
@@ -51,7 +54,7 @@ func (s *Scheduler) fromBatch(ctx context.Context, p *profile.Profile, state *fr
 	if len(s.snapshot.Nodes) < minNodesToFind || s.queue.AnyNominated() || pod.Pod.Spec.NodeName != "" || !p.Local(pod) {
 		return nil, false, nil
 	}
-	b := s.batches.of(pod)
+	b := s.batches.of(pod, max(fewBatches, maxRanked/len(s.snapshot.Nodes)))
 	if b.state == nil || b.topology != s.snapshot.TopologyGeneration {
 		if b.seen++; b.seen < worthwhile {
 			return nil, false, nil
@@ -64,7 +67,7 @@ func (s *Scheduler) fromBatch(ctx context.Context, p *profile.Profile, state *fr
 	}
 	*state = *b.state
 	if best := b.order.best(); best != nil {
-		return best.node, true, nil
+		return best, true, nil
 	}
 	if b.nowhere == nil {
 		return nil, false, nil // the full course tells why
@@ -98,7 +101,7 @@ func (s *Scheduler) rank(ctx context.Context, p *profile.Profile, pod *framework
 			d.Blame(r.Plugin, r.Status)
 		}
 	}
-	b.nowhere, b.order = nil, ranking{byNode: map[*framework.NodeInfo]*ranked{}}
+	b.nowhere, b.order = nil, ranking{}
 	if len(fits) == 0 {
 		b.nowhere = d
 		b.state, b.generation, b.topology = state, s.snapshot.Generation, s.snapshot.TopologyGeneration
@@ -108,7 +111,7 @@ func (s *Scheduler) rank(ctx context.Context, p *profile.Profile, pod *framework
 	if err != nil {
 		return false, err
 	}
-	b.order = newRanking(fits, scores, s.random.Uint64)
+	b.order = newRanking(len(nodes), fits, scores, s.random.Uint64)
 	b.relative = scores.Relative != nil
 	b.state, b.generation, b.topology = state, s.snapshot.Generation, s.snapshot.TopologyGeneration
 	return true, nil
@@ -120,6 +123,7 @@ func (s *Scheduler) rerank(ctx context.Context, p *profile.Profile, pod *framewo
 	if !known {
 		return s.rank(ctx, p, pod, b)
 	}
+	own := false // the account of the nodes, which may have been handed out
 	for _, n := range changed {
 		if n.Generation <= b.generation || n.Node == nil || s.snapshot.ByName[n.Node.Name] != n {
 			continue
@@ -130,8 +134,12 @@ func (s *Scheduler) rerank(ctx context.Context, p *profile.Profile, pod *framewo
 		}
 		if status != nil {
 			b.order.drop(n)
-			if b.nowhere != nil {
-				b.nowhere = b.nowhere.Revised(n.Index, framework.Rejection{Node: n, Name: n.Name(), Plugin: plugin, Status: status})
+			if d := b.nowhere; d != nil && d.Rejections[n.Index].Status != status {
+				if !own {
+					d.Rejections, own = slices.Clone(d.Rejections), true
+				}
+				d.Rejections[n.Index] = framework.Rejection{Node: n, Name: n.Name(), Plugin: plugin, Status: status}
+				d.Blame(plugin, status)
 			}
 			continue
 		}
@@ -153,8 +161,8 @@ func (s *Scheduler) rerank(ctx context.Context, p *profile.Profile, pod *framewo
 	return true, nil
 }
 
-// of returns the batch of pods like this one.
-func (bs *batches) of(pod *framework.PodInfo) *batch {
+// of returns the batch of pods like this one, and keeps at most so many.
+func (bs *batches) of(pod *framework.PodInfo, most int) *batch {
 	bs.clock++
 	bs.buffer = appendSignature(bs.buffer[:0], pod)
 	b := bs.bySignature[string(bs.buffer)]
@@ -162,7 +170,9 @@ func (bs *batches) of(pod *framework.PodInfo) *batch {
 		if bs.bySignature == nil {
 			bs.bySignature = map[string]*batch{}
 		}
-		bs.evict()
+		for len(bs.bySignature) >= most {
+			bs.evict()
+		}
 		b = &batch{}
 		bs.bySignature[string(bs.buffer)] = b
 	}
@@ -171,9 +181,6 @@ func (bs *batches) of(pod *framework.PodInfo) *batch {
 }
 
 func (bs *batches) evict() {
-	if len(bs.bySignature) < maxBatches {
-		return
-	}
 	oldest, used := "", bs.clock
 	for signature, b := range bs.bySignature {
 		if b.used < used {
@@ -240,70 +247,72 @@ func appendSignature(to []byte, pod *framework.PodInfo) []byte {
 
 // ranking is a heap of nodes, the best first; equal ones by chance.
 type ranking struct {
-	entries []*ranked
-	byNode  map[*framework.NodeInfo]*ranked
+	byNode []ranked // by index of the node
+	heap   []int32  // of those that fit: positions in byNode
 }
 
 type ranked struct {
-	node     *framework.NodeInfo
+	node     *framework.NodeInfo // nil: was not compared yet
 	total    int64
 	relative int64
 	tie      uint64
-	at       int // in entries; -1: does not fit now
+	at       int32 // in heap; -1: does not fit now
 }
 
-func newRanking(nodes []*framework.NodeInfo, scores *profile.Scores, chance func() uint64) ranking {
-	r := ranking{byNode: make(map[*framework.NodeInfo]*ranked, len(nodes))}
+func newRanking(all int, nodes []*framework.NodeInfo, scores *profile.Scores, chance func() uint64) ranking {
+	r := ranking{byNode: make([]ranked, all), heap: make([]int32, len(nodes))}
 	for i, n := range nodes {
-		e := &ranked{node: n, total: scores.Total[i], tie: chance(), at: i}
+		e := ranked{node: n, total: scores.Total[i], tie: chance(), at: int32(i)}
 		if scores.Relative != nil {
 			e.relative = scores.Relative[i]
 		}
-		r.entries = append(r.entries, e)
-		r.byNode[n] = e
+		r.byNode[n.Index] = e
+		r.heap[i] = int32(n.Index)
 	}
 	heap.Init(&r)
 	return r
 }
 
-func (r *ranking) best() *ranked {
-	if len(r.entries) == 0 {
+// best returns the best node, nil when none fits.
+func (r *ranking) best() *framework.NodeInfo {
+	if len(r.heap) == 0 {
 		return nil
 	}
-	return r.entries[0]
+	return r.byNode[r.heap[0]].node
 }
 
 func (r *ranking) drop(n *framework.NodeInfo) {
-	if e := r.byNode[n]; e != nil && e.at >= 0 {
-		heap.Remove(r, e.at)
+	if n.Index < len(r.byNode) {
+		if e := &r.byNode[n.Index]; e.node != nil && e.at >= 0 {
+			heap.Remove(r, int(e.at))
+		}
 	}
 }
 
 // update gives a node a new score besides its relative one; false when it is unknown.
 func (r *ranking) update(n *framework.NodeInfo, score int64, tie uint64) bool {
-	e := r.byNode[n]
-	if e == nil {
+	if n.Index >= len(r.byNode) || r.byNode[n.Index].node == nil {
 		return false
 	}
+	e := &r.byNode[n.Index]
 	e.total, e.tie = score+e.relative, tie
 	if e.at < 0 {
-		heap.Push(r, e)
+		heap.Push(r, int32(n.Index))
 	} else {
-		heap.Fix(r, e.at)
+		heap.Fix(r, int(e.at))
 	}
 	return true
 }
 
 func (r *ranking) insert(n *framework.NodeInfo, score int64, tie uint64) {
-	e := &ranked{node: n, total: score, tie: tie}
-	r.byNode[n] = e
-	heap.Push(r, e)
+	r.byNode[n.Index] = ranked{node: n, total: score, tie: tie}
+	heap.Push(r, int32(n.Index))
 }
 
-func (r *ranking) Len() int { return len(r.entries) }
+func (r *ranking) Len() int { return len(r.heap) }
 
 func (r *ranking) Less(i, j int) bool {
-	a, b := r.entries[i], r.entries[j]
+	a, b := &r.byNode[r.heap[i]], &r.byNode[r.heap[j]]
 	if a.total != b.total {
 		return a.total > b.total
 	}
@@ -311,21 +320,20 @@ func (r *ranking) Less(i, j int) bool {
 }
 
 func (r *ranking) Swap(i, j int) {
-	r.entries[i], r.entries[j] = r.entries[j], r.entries[i]
-	r.entries[i].at, r.entries[j].at = i, j
+	r.heap[i], r.heap[j] = r.heap[j], r.heap[i]
+	r.byNode[r.heap[i]].at, r.byNode[r.heap[j]].at = int32(i), int32(j)
 }
 
 func (r *ranking) Push(x any) {
-	e := x.(*ranked)
-	e.at = len(r.entries)
-	r.entries = append(r.entries, e)
+	node := x.(int32)
+	r.byNode[node].at = int32(len(r.heap))
+	r.heap = append(r.heap, node)
 }
 
 func (r *ranking) Pop() any {
-	last := len(r.entries) - 1
-	e := r.entries[last]
-	r.entries[last] = nil
-	r.entries = r.entries[:last]
-	e.at = -1
-	return e
+	last := len(r.heap) - 1
+	node := r.heap[last]
+	r.heap = r.heap[:last]
+	r.byNode[node].at = -1
+	return node
 }

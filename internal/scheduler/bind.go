@@ -47,7 +47,11 @@ func (s *Scheduler) prepareAndBind(ctx context.Context, pl *placement, wait map[
 }
 
 func (s *Scheduler) bind(ctx context.Context, pl *placement) {
-	if status := pl.profile.Bind(ctx, pl.state, pl.pod.PodInfo, pl.node); status != nil {
+	done, status := s.bindOutside(ctx, pl.pod.Pod, pl.node)
+	if !done {
+		status = pl.profile.Bind(ctx, pl.state, pl.pod.PodInfo, pl.node)
+	}
+	if status != nil {
 		s.bindFailed(ctx, pl, "", status)
 		return
 	}

@@ -5,11 +5,15 @@ import (
 	"k8s.io/utils/clock"
 
 	"proa/internal/client"
+	"proa/internal/scheduler/config"
 	"proa/internal/scheduler/profile"
 )
 
 // Config is what a Scheduler is built from.
 type Config struct {
+	// Settings are what a KubeSchedulerConfiguration file says; config.Load reads one.
+	config.Settings
+
 	// Cache is where nodes, pods and volumes are read and what bindings are
 	// written through, as the scheduler's user. Its Run is the caller's.
 	Cache *client.Cache
@@ -19,10 +23,8 @@ type Config struct {
 	Clock    clock.WithTicker // nil means the machine's clock
 	// Seed of the choice between nodes of equal score. 0 means 1.
 	Seed int64
-	// Profiles by scheduler name. None: "default-scheduler" with the default plugins.
-	Profiles []profile.Config
-	// Parallelism bounds the goroutines that filter and score; 0 means GOMAXPROCS.
-	Parallelism int
+	// Factories of plugins beside the built-in ones, for profiles to name.
+	Factories map[string]profile.Factory
 	// Binders bounds the bindings under way at the same time; 0 means 64.
 	Binders int
 }

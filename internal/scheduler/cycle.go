@@ -57,8 +57,11 @@ func (s *Scheduler) findNode(ctx context.Context, p *profile.Profile, state *fra
 	if len(s.snapshot.Nodes) == 0 {
 		return nil, errNoNodes
 	}
-	if node, known, err := s.fromBatch(ctx, p, state, pod, d); known || err != nil {
-		return node, err
+	extended := s.extended(pod.Pod)
+	if !extended {
+		if node, known, err := s.fromBatch(ctx, p, state, pod, d); known || err != nil {
+			return node, err
+		}
 	}
 	names, status := p.PreFilter(ctx, state, pod, d)
 	switch {
@@ -75,6 +78,9 @@ func (s *Scheduler) findNode(ctx context.Context, p *profile.Profile, state *fra
 		nodes = s.named(names)
 	}
 	fits, err := s.filter(ctx, p, state, pod, nodes, d)
+	if extended && err == nil {
+		fits, err = s.filterOutside(ctx, pod, fits, d)
+	}
 	switch {
 	case err != nil || len(fits) == 0:
 		return nil, err
@@ -84,6 +90,9 @@ func (s *Scheduler) findNode(ctx context.Context, p *profile.Profile, state *fra
 	scores, err := p.Score(ctx, state, pod, fits, s.each)
 	if err != nil {
 		return nil, err
+	}
+	if extended {
+		s.scoreOutside(ctx, pod, scores)
 	}
 	return s.choose(scores), nil
 }
@@ -117,6 +126,10 @@ func (s *Scheduler) tryNominated(ctx context.Context, p *profile.Profile, state 
 	_, status := p.FilterWithNominated(ctx, state, pod, node)
 	switch {
 	case status == nil:
+		fits, err := s.filterOutside(ctx, pod, []*framework.NodeInfo{node}, &framework.Diagnosis{})
+		if err != nil || len(fits) == 0 {
+			return nil, err
+		}
 		return node, nil
 	case status.IsRejected():
 		return nil, nil
@@ -150,7 +163,7 @@ func (s *Scheduler) take(ctx context.Context, p *profile.Profile, state *framewo
 		s.rejected(ctx, pod, node, plugin, status)
 		return
 	}
-	plugin, wait, status := p.Permit(ctx, state, pod.PodInfo, pl.node)
+	plugin, wait, status := s.permit(ctx, pl)
 	if status != nil && !status.IsWait() {
 		p.Unreserve(ctx, state, pod.PodInfo, pl.node)
 		s.cache.Forget(pod.Pod.UID)
@@ -158,9 +171,6 @@ func (s *Scheduler) take(ctx context.Context, p *profile.Profile, state *framewo
 		return
 	}
 	s.queue.Unnominate(pod.Pod.UID)
-	if wait != nil {
-		pl.held = s.permits.hold(pod.Pod.UID, wait)
-	}
 	if wait != nil || p.PreBindNeeded(state) {
 		s.tasks.start(func(ctx context.Context) { s.prepareAndBind(ctx, pl, wait) })
 		return

@@ -46,11 +46,12 @@ func (s *Scheduler) fail(ctx context.Context, pod *framework.QueuedPodInfo, f fa
 		nomination = f.nominate
 		s.queue.Nominate(object, nomination)
 	}
+	message := f.message()
+	s.account(object, pod.Attempts, &f, message, nomination)
 	if !s.queue.Return(ctx, pod) {
+		s.attempts.forget(object.Pod.UID)
 		return // deleted meanwhile, or bound by someone else
 	}
-	message := f.message()
-	s.attempts.note(object.Pod, s.clock.Now(), message, f.diagnosis)
 	if f.reason() == corev1.PodReasonSchedulerError {
 		slog.WarnContext(ctx, "cannot schedule pod", "pod", object.Pod.Namespace+"/"+object.Pod.Name, "err", f.err)
 	}
@@ -62,7 +63,29 @@ func (s *Scheduler) fail(ctx context.Context, pod *framework.QueuedPodInfo, f fa
 	if current(object.Pod, condition) && object.Pod.Status.NominatedNodeName == nomination {
 		return
 	}
-	s.tasks.start(func(ctx context.Context) { s.writeFailure(ctx, object.Pod, condition, nomination) })
+	select {
+	case s.failures <- verdict{object.Pod, condition, nomination}:
+	case <-ctx.Done():
+	}
+}
+
+// verdict is what is to be written into the status of a pod without a node.
+type verdict struct {
+	pod        *corev1.Pod
+	condition  corev1.PodCondition
+	nomination string
+}
+
+// writeNext writes verdicts until ctx ends.
+func (s *Scheduler) writeNext(ctx context.Context) {
+	for {
+		select {
+		case v := <-s.failures:
+			s.writeFailure(ctx, v.pod, v.condition, v.nomination)
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // nodeWaiter stands for the missing plugin when a cluster has no nodes: every

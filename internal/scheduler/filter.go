@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"proa/internal/scheduler/framework"
@@ -25,10 +26,15 @@ func enough(percentage, nodes int) int {
 	return max(nodes*percentage/100, minNodesToFind)
 }
 
-// filterChunk nodes at a time are worth the start of a goroutine.
-const filterChunk = 64
+const (
+	// filterChunk nodes are worth the start of a goroutine.
+	filterChunk = 128
+	// manyNodes are looked at together once it shows that few fit.
+	manyNodes = 512
+)
 
-// filter returns nodes that fit, as many as are enough, and notes why others do not.
+// filter returns nodes that fit, as many as are enough. When there is none, d
+// says why. The result is valid until the next search.
 func (s *Scheduler) filter(ctx context.Context, p *profile.Profile, state *framework.CycleState, pod *framework.PodInfo, nodes []*framework.NodeInfo, d *framework.Diagnosis) ([]*framework.NodeInfo, error) {
 	want := enough(p.Percentage, len(nodes))
 	start := 0
@@ -39,11 +45,14 @@ func (s *Scheduler) filter(ctx context.Context, p *profile.Profile, state *frame
 	if s.queue.AnyNominated() {
 		check = p.FilterWithNominated
 	}
-	fits := make([]*framework.NodeInfo, 0, want)
+	fits, rejections := s.scratch.fits[:0], s.scratch.rejections[:0]
 	looked := 0
-	answers := make([]answer, min(len(nodes), s.parallelism*filterChunk))
 	for looked < len(nodes) && len(fits) < want {
-		n := min(len(answers), len(nodes)-looked)
+		n := min(max(want-len(fits), manyNodes), len(nodes)-looked)
+		if len(s.scratch.answers) < n {
+			s.scratch.answers = make([]answer, n)
+		}
+		answers := s.scratch.answers[:n]
 		s.inParallel(n, func(i int) {
 			plugin, status := check(ctx, state, pod, nodes[(start+looked+i)%len(nodes)])
 			answers[i] = answer{plugin, status}
@@ -55,7 +64,7 @@ func (s *Scheduler) filter(ctx context.Context, p *profile.Profile, state *frame
 			case a.status == nil:
 				fits = append(fits, node)
 			case a.status.IsRejected():
-				d.Rejections = append(d.Rejections, framework.Rejection{Node: node, Name: node.Name(), Plugin: a.plugin, Status: a.status})
+				rejections = append(rejections, framework.Rejection{Node: node, Name: node.Name(), Plugin: a.plugin, Status: a.status})
 				d.Blame(a.plugin, a.status)
 			default:
 				return nil, a.status.Err()
@@ -65,7 +74,18 @@ func (s *Scheduler) filter(ctx context.Context, p *profile.Profile, state *frame
 	if len(nodes) == len(s.snapshot.Nodes) {
 		s.next = (start + looked) % len(nodes)
 	}
+	s.scratch.fits, s.scratch.rejections = fits, rejections
+	if len(fits) == 0 || len(s.extenders) > 0 {
+		d.Rejections = slices.Clone(rejections)
+	}
 	return fits, nil
+}
+
+// scratch is memory that every search uses again.
+type scratch struct {
+	fits       []*framework.NodeInfo
+	rejections []framework.Rejection
+	answers    []answer
 }
 
 type answer struct {

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -12,7 +13,9 @@ import (
 	"proa/internal/scheduler/framework"
 )
 
-// permits are the pods that Permit plugins hold back.
+// permits are the pods that Permit plugins hold back. A pod is registered before
+// its plugins are asked: a plugin may tell others of the pod and be answered
+// before it has itself returned Wait.
 type permits struct {
 	mu   sync.Mutex // guards held
 	held map[types.UID]*held
@@ -20,7 +23,10 @@ type permits struct {
 
 // held is one pod: the plugins it waits for and, in the end, the answer.
 type held struct {
-	waiting map[string]struct{}
+	asking  bool                // the plugins have not all been asked yet
+	waiting map[string]struct{} // once they have
+	allowed map[string]struct{} // that let it go while it was asking
+	refused bool
 	answer  chan refusal // one value; zero for approval
 }
 
@@ -29,11 +35,9 @@ type refusal struct {
 	status *framework.Status
 }
 
-func (w *permits) hold(uid types.UID, plugins map[string]time.Duration) *held {
-	h := &held{waiting: map[string]struct{}{}, answer: make(chan refusal, 1)}
-	for name := range plugins {
-		h.waiting[name] = struct{}{}
-	}
+// ask registers a pod whose plugins are about to be asked.
+func (w *permits) ask(uid types.UID) *held {
+	h := &held{asking: true, allowed: map[string]struct{}{}, answer: make(chan refusal, 1)}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.held == nil {
@@ -43,19 +47,50 @@ func (w *permits) hold(uid types.UID, plugins map[string]time.Duration) *held {
 	return h
 }
 
+// asked says for whom the pod has to wait; for nobody if the plugins are none.
+func (w *permits) asked(uid types.UID, h *held, plugins map[string]time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	h.asking = false
+	h.waiting = map[string]struct{}{}
+	for name := range plugins {
+		if _, ok := h.allowed[name]; !ok {
+			h.waiting[name] = struct{}{}
+		}
+	}
+	w.settleLocked(uid, h)
+}
+
+// settleLocked lets the pod go if nobody holds it any more.
+func (w *permits) settleLocked(uid types.UID, h *held) {
+	if h.asking || h.refused || len(h.waiting) > 0 {
+		return
+	}
+	if w.held[uid] == h {
+		delete(w.held, uid)
+	}
+	h.answer <- refusal{}
+}
+
+func (w *permits) len() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.held)
+}
+
 // Allow says that plugin no longer holds the pod; the last one lets it go.
 func (s *Scheduler) Allow(uid types.UID, plugin string) {
 	w := &s.permits
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	h := w.held[uid]
-	if h == nil {
-		return
-	}
-	delete(h.waiting, plugin)
-	if len(h.waiting) == 0 {
-		delete(w.held, uid)
-		h.answer <- refusal{}
+	switch {
+	case h == nil:
+	case h.asking:
+		h.allowed[plugin] = struct{}{}
+	default:
+		delete(h.waiting, plugin)
+		w.settleLocked(uid, h)
 	}
 }
 
@@ -69,7 +104,24 @@ func (s *Scheduler) Reject(uid types.UID, plugin, reason string) {
 		return
 	}
 	delete(w.held, uid)
+	h.refused = true
 	h.answer <- refusal{plugin, framework.NewStatus(framework.Unschedulable, reason)}
+}
+
+// permit asks the Permit plugins about a placement. What they make it wait for is
+// returned with how long each may take.
+func (s *Scheduler) permit(ctx context.Context, pl *placement) (plugin string, wait map[string]time.Duration, status *framework.Status) {
+	if !pl.profile.HasPermit() {
+		return "", nil, nil
+	}
+	uid := pl.pod.Pod.UID
+	h := s.permits.ask(uid)
+	plugin, wait, status = pl.profile.Permit(ctx, pl.state, pl.pod.PodInfo, pl.node)
+	s.permits.asked(uid, h, wait)
+	if wait != nil {
+		pl.held = h
+	}
+	return plugin, wait, status
 }
 
 // waitPermitted blocks while plugins hold the pod. The shortest of their timeouts
@@ -78,11 +130,7 @@ func (s *Scheduler) waitPermitted(ctx context.Context, pl *placement, wait map[s
 	if pl.held == nil {
 		return "", nil
 	}
-	names := make([]string, 0, len(wait))
-	for name := range wait {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int { return int(wait[a] - wait[b]) })
+	names := slices.SortedFunc(maps.Keys(wait), func(a, b string) int { return int(wait[a] - wait[b]) })
 	timeout := s.clock.NewTimer(wait[names[0]])
 	defer timeout.Stop()
 	select {

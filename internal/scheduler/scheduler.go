@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math/rand"
 	"runtime"
 	"sync"
@@ -22,6 +23,7 @@ import (
 
 	"proa/internal/client"
 	"proa/internal/scheduler/cache"
+	"proa/internal/scheduler/extender"
 	"proa/internal/scheduler/framework"
 	"proa/internal/scheduler/plugins"
 	"proa/internal/scheduler/profile"
@@ -39,12 +41,14 @@ type Scheduler struct {
 	pods        *client.Informer[*corev1.Pod]
 	profiles    map[string]*profile.Profile
 	recorders   map[string]events.EventRecorder
-	sinks       []events.EventBroadcaster // of recorders that the scheduler made
+	journal     *journal // of recorders that the scheduler made
 	queue       *queue.Queue
 	cache       *cache.Cache
 	snapshot    *framework.Snapshot
 	attempts    *attempts
+	extenders   []*extender.Extender
 	bindings    chan *placement
+	failures    chan verdict
 	tasks       tasks
 	permits     permits
 
@@ -52,6 +56,7 @@ type Scheduler struct {
 	random  *rand.Rand
 	next    int // node to begin the next search with
 	batches batches
+	scratch scratch
 }
 
 // New registers the scheduler's informers and handlers with the cache, which must
@@ -72,21 +77,33 @@ func New(c Config) (*Scheduler, error) {
 		recorders:   map[string]events.EventRecorder{},
 		cache:       cache.New(),
 		attempts:    newAttempts(),
+		journal:     newJournal(c.Cache.API(), c.Clock),
 		bindings:    make(chan *placement, 1024),
+		failures:    make(chan verdict, 1024),
 		random:      rand.New(rand.NewSource(cmp.Or(c.Seed, 1))),
 	}
 	s.snapshot = s.cache.Refresh()
-	hints := map[string][]framework.HintedEvent{}
+	for _, ec := range c.Extenders {
+		e, err := extender.New(ec)
+		if err != nil {
+			return nil, err
+		}
+		s.extenders = append(s.extenders, e)
+	}
+	hints := map[string]map[string][]framework.HintedEvent{}
 	for _, pc := range c.Profiles {
 		if err := s.addProfile(c, pc, hints); err != nil {
 			return nil, err
 		}
 	}
-	first := s.profiles[c.Profiles[0].SchedulerName]
+	first := s.profiles[cmp.Or(c.Profiles[0].SchedulerName, DefaultName)]
 	s.queue = queue.New(queue.Config{
 		Less:  first.Less,
 		Hints: hints,
 		Clock: c.Clock,
+
+		InitialBackoff: c.InitialBackoff,
+		MaxBackoff:     c.MaxBackoff,
 		PreEnqueue: func(ctx context.Context, pod *corev1.Pod) (string, *framework.Status) {
 			return s.profiles[pod.Spec.SchedulerName].PreEnqueue(ctx, pod)
 		},
@@ -95,26 +112,32 @@ func New(c Config) (*Scheduler, error) {
 	return s, nil
 }
 
-func (s *Scheduler) addProfile(c Config, pc profile.Config, hints map[string][]framework.HintedEvent) error {
+func (s *Scheduler) addProfile(c Config, pc profile.Config, hints map[string]map[string][]framework.HintedEvent) error {
 	pc.SchedulerName = cmp.Or(pc.SchedulerName, DefaultName)
 	if s.profiles[pc.SchedulerName] != nil {
 		return fmt.Errorf("duplicate scheduler name %q", pc.SchedulerName)
 	}
 	s.recorders[pc.SchedulerName] = s.recorder(c, pc.SchedulerName)
-	p, err := profile.New(pc, plugins.Factories(), framework.Handle{
+	factories := plugins.Factories()
+	maps.Copy(factories, c.Factories)
+	p, err := profile.New(pc, factories, framework.Handle{
 		Cache: c.Cache, Clock: c.Clock, Recorder: s.recorders[pc.SchedulerName], Snapshot: s.snapshot,
 		Nominated:    func(node string) []*framework.PodInfo { return s.queue.NominatedTo(node) },
 		NominationOf: func(uid types.UID) string { return s.queue.NominationOf(uid) },
 		Nominate:     func(pod *framework.PodInfo, node string) { s.queue.Nominate(pod, node) },
 		Activate:     func(pod *framework.PodInfo) { s.queue.Activate(context.Background(), pod.Pod.UID) },
+		Allow:        s.Allow,
+		Reject:       s.Reject,
 		Background:   s.tasks.start,
+		Extenders:    s.extenders,
 	})
 	if err != nil {
 		return err
 	}
 	s.profiles[pc.SchedulerName] = p
-	for plugin, registered := range p.Hints() {
-		hints[plugin] = append(hints[plugin], registered...)
+	hints[pc.SchedulerName] = p.Hints()
+	if len(s.extenders) > 0 { // nobody knows what helps those
+		hints[pc.SchedulerName][extender.Name] = []framework.HintedEvent{{Event: framework.Event{Resource: framework.WildCard, Action: framework.All}}}
 	}
 	return nil
 }
@@ -123,26 +146,20 @@ func (s *Scheduler) recorder(c Config, name string) events.EventRecorder {
 	if c.Recorder != nil {
 		return c.Recorder(name)
 	}
-	b := newBroadcaster(c.Cache.API())
-	s.sinks = append(s.sinks, b)
-	return newRecorder(b, name)
+	return s.journal.recorder(name)
 }
 
 // Run schedules until ctx ends and all that it began has ended too. The cache
 // must have synced.
 func (s *Scheduler) Run(ctx context.Context) error {
-	for _, b := range s.sinks {
-		if err := b.StartRecordingToSinkWithContext(ctx); err != nil {
-			return fmt.Errorf("record events: %w", err)
-		}
-		defer b.Shutdown()
-	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { s.queue.Run(ctx) })
+	wg.Go(func() { s.journal.run(ctx) })
 	wg.Go(func() { s.tasks.run(ctx) })
 	for range s.binders {
 		wg.Go(func() { s.bindNext(ctx) })
+		wg.Go(func() { s.writeNext(ctx) })
 	}
 	for {
 		pod, err := s.queue.Pop(ctx)

@@ -16,6 +16,10 @@ func TestAPodGetsANode(t *testing.T) {
 		t.Errorf("on %q", got)
 	}
 	w.noted("p Normal Scheduled Binding Successfully assigned default/p to a")
+	p, _ := w.pods.Cached("default", "p")
+	if c := p.Status.Conditions; len(c) != 1 || c[0].Type != corev1.PodScheduled || c[0].Status != corev1.ConditionTrue {
+		t.Errorf("%+v", c)
+	}
 }
 
 func TestAPodThatFitsNowhereSaysWhy(t *testing.T) {

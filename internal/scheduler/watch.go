@@ -120,6 +120,7 @@ func (s *Scheduler) waitingPodChanged(old, pod *corev1.Pod) {
 		if pod != nil {
 			return
 		}
+		s.Reject(old.UID, "", "removed")
 		s.cache.Forget(old.UID)
 		if nominated { // what was kept free for it is free
 			s.happened(framework.AssignedPod, framework.Delete, old, nil)

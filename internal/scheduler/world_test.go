@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/tools/events"
+	storagehelpers "k8s.io/component-helpers/storage/volume"
 	"k8s.io/utils/clock"
 
 	"proa/internal/apis/builtin"
@@ -157,6 +158,35 @@ func (w *world) on(pod string) (node string) {
 		return node != ""
 	})
 	return node
+}
+
+// decision waits for a pod's node, or for the message that says why it has none.
+func (w *world) decision(pod string) (said string) {
+	w.t.Helper()
+	w.until("a decision about "+pod, func() bool {
+		p, ok := w.pods.Cached("default", pod)
+		if !ok {
+			return false
+		}
+		if said = p.Spec.NodeName; said != "" {
+			return true
+		}
+		for _, v := range p.Spec.Volumes { // whose provisioning the binding waits for
+			if c := v.PersistentVolumeClaim; c != nil {
+				if claim, ok := w.claims.Cached("default", c.ClaimName); ok && claim.Annotations[storagehelpers.AnnSelectedNode] != "" {
+					said = "selected " + claim.Annotations[storagehelpers.AnnSelectedNode]
+					return true
+				}
+			}
+		}
+		for _, condition := range p.Status.Conditions {
+			if condition.Type == corev1.PodScheduled {
+				said = condition.Message
+			}
+		}
+		return said != ""
+	})
+	return said
 }
 
 // pending waits until a pod's condition says why it has no node.

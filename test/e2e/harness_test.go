@@ -4,7 +4,9 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -26,7 +28,7 @@ type cluster struct {
 var shared *cluster
 
 var (
-	binary = repo("bin/proa")
+	binary = cmp.Or(os.Getenv("PROA_E2E_BINARY"), repo("bin/proa"))
 	images = []string{"busybox", "nginx", "redis", "postgres", "testserver", "guestbook-api"}
 )
 
@@ -47,6 +49,11 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	}
+	// Tests mostly wait for containers: more of them at a time than cores.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "12"); err != nil {
+		panic(err)
 	}
 	os.Exit(runShared(m))
 }

@@ -169,7 +169,8 @@ func (l *Ledger) page() []byte {
 
 Generated from test/features.yaml by ` + "`go run ./test/ledger -write`" + `; change that file, not this page.
 *works* is proven by the named test; *partial* says what is missing in its note; *vm* is proven in a virtual
-machine; *refused* is answered with a clear error; *missing* is not built: the API does not serve it.
+machine; *refused* is answered with a clear error; *missing* is not built. Kinds that are stored while nothing acts
+on them yet answer a create with a warning that says so.
 
 `)
 	writeSummary(&b, "Features", l.Features)

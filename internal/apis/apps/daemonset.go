@@ -18,11 +18,9 @@ var DaemonSets = apis.Resource{
 	Default: apis.On(defaultDaemonSet),
 	PrepareCreate: apis.On(func(d *appsv1.DaemonSet) {
 		d.Status = appsv1.DaemonSetStatus{}
-		core.PrepareTemplate(&d.Spec.Template, nil)
 	}),
 	PrepareUpdate: apis.OnUpdate(func(d, old *appsv1.DaemonSet) {
 		d.Status = old.Status
-		core.PrepareTemplate(&d.Spec.Template, &old.Spec.Template)
 	}),
 	Validate:       apis.Check(validateDaemonSet),
 	ValidateUpdate: apis.CheckUpdate(validateDaemonSetUpdate),

@@ -27,11 +27,9 @@ var Deployments = apis.Resource{
 	Default: apis.On(defaultDeployment),
 	PrepareCreate: apis.On(func(d *appsv1.Deployment) {
 		d.Status = appsv1.DeploymentStatus{}
-		core.PrepareTemplate(&d.Spec.Template, nil)
 	}),
 	PrepareUpdate: apis.OnUpdate(func(d, old *appsv1.Deployment) {
 		d.Status = old.Status
-		core.PrepareTemplate(&d.Spec.Template, &old.Spec.Template)
 	}),
 	Validate:       apis.Check(validateDeployment),
 	ValidateUpdate: apis.CheckUpdate(validateDeploymentUpdate),

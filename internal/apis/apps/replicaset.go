@@ -25,11 +25,9 @@ var ReplicaSets = apis.Resource{
 	Default: apis.On(defaultReplicaSet),
 	PrepareCreate: apis.On(func(rs *appsv1.ReplicaSet) {
 		rs.Status = appsv1.ReplicaSetStatus{}
-		core.PrepareTemplate(&rs.Spec.Template, nil)
 	}),
 	PrepareUpdate: apis.OnUpdate(func(rs, old *appsv1.ReplicaSet) {
 		rs.Status = old.Status
-		core.PrepareTemplate(&rs.Spec.Template, &old.Spec.Template)
 	}),
 	Validate:       apis.Check(validateReplicaSet),
 	ValidateUpdate: apis.CheckUpdate(validateReplicaSetUpdate),

@@ -23,11 +23,9 @@ var StatefulSets = apis.Resource{
 	Default: apis.On(defaultStatefulSet),
 	PrepareCreate: apis.On(func(s *appsv1.StatefulSet) {
 		s.Status = appsv1.StatefulSetStatus{}
-		core.PrepareTemplate(&s.Spec.Template, nil)
 	}),
 	PrepareUpdate: apis.OnUpdate(func(s, old *appsv1.StatefulSet) {
 		s.Status = old.Status
-		core.PrepareTemplate(&s.Spec.Template, &old.Spec.Template)
 	}),
 	Validate:       apis.Check(validateStatefulSet),
 	ValidateUpdate: apis.CheckUpdate(validateStatefulSetUpdate),

@@ -18,12 +18,9 @@ var CronJobs = apis.Resource{
 	Default: apis.On(defaultCronJob),
 	PrepareCreate: apis.On(func(c *batchv1.CronJob) {
 		c.Status = batchv1.CronJobStatus{}
-		c.Spec.JobTemplate.Spec.Scheduling = nil
-		core.PrepareTemplate(&c.Spec.JobTemplate.Spec.Template, nil)
 	}),
 	PrepareUpdate: apis.OnUpdate(func(c, old *batchv1.CronJob) {
 		c.Status = old.Status
-		core.PrepareTemplate(&c.Spec.JobTemplate.Spec.Template, &old.Spec.JobTemplate.Spec.Template)
 	}),
 	Validate:       apis.Check(validateCronJob),
 	ValidateUpdate: apis.CheckUpdate(validateCronJobUpdate),

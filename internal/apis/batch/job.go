@@ -87,16 +87,10 @@ func prepareJob(j *batchv1.Job) {
 		selectByUID(j)
 	}
 	j.Status = batchv1.JobStatus{}
-	j.Spec.Scheduling = nil
-	core.PrepareTemplate(&j.Spec.Template, nil)
 }
 
 func prepareJobUpdate(j, old *batchv1.Job) {
 	j.Status = old.Status
-	core.PrepareTemplate(&j.Spec.Template, &old.Spec.Template)
-	if old.Spec.Scheduling == nil {
-		j.Spec.Scheduling = nil
-	}
 	// A manual selector was validated once and, as the selector itself, stays.
 	if j.Spec.Selector == nil {
 		j.Spec.Selector = old.Spec.Selector

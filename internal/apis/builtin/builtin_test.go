@@ -24,7 +24,7 @@ func TestEveryKindIsRegisteredInTheScheme(t *testing.T) {
 			t.Errorf("scheme says %v for a %s of %s/%s", k, kind, group, version)
 		}
 	}
-	for _, r := range Catalogue().All() {
+	for _, r := range allOn().All() {
 		t.Run(r.Plural+"."+r.Group, func(t *testing.T) {
 			check(t, r.Group, r.Version, r.Kind, r.New())
 			if r.NewList != nil {
@@ -39,7 +39,7 @@ func TestEveryKindIsRegisteredInTheScheme(t *testing.T) {
 }
 
 func TestStoredKindsHaveListsAndColumns(t *testing.T) {
-	for _, r := range Catalogue().All() {
+	for _, r := range allOn().All() {
 		stored := len(r.Verbs) == 0 || slices.Contains(r.Verbs, "list")
 		if !stored {
 			continue
@@ -50,6 +50,9 @@ func TestStoredKindsHaveListsAndColumns(t *testing.T) {
 			}
 			if (r.Columns == nil) != (r.Row == nil) {
 				t.Fatal("columns and row come together")
+			}
+			if r.Columns == nil && r.Kind == "CustomResourceDefinition" {
+				return // upstream prints it as it prints unknown kinds
 			}
 			if r.Columns == nil {
 				t.Fatal("no columns")
@@ -75,7 +78,7 @@ func TestStoredKindsHaveListsAndColumns(t *testing.T) {
 }
 
 func TestEmptyObjectsSurviveEveryFunction(t *testing.T) {
-	for _, r := range Catalogue().All() {
+	for _, r := range allOn().All() {
 		t.Run(r.Plural+"."+r.Group, func(t *testing.T) {
 			obj, old := r.New(), r.New()
 			if r.Default != nil {
@@ -134,7 +137,7 @@ func TestEmptyObjectsSurviveEveryFunction(t *testing.T) {
 }
 
 func TestDefaultingTwiceChangesNothing(t *testing.T) {
-	for _, r := range Catalogue().All() {
+	for _, r := range allOn().All() {
 		if r.Default == nil {
 			continue
 		}
@@ -156,7 +159,7 @@ func TestDefaultedObjectsRoundTrip(t *testing.T) {
 		"json":     json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{}),
 		"protobuf": protobuf.NewSerializer(scheme, scheme),
 	}
-	for _, r := range Catalogue().All() {
+	for _, r := range allOn().All() {
 		for name, codec := range codecs {
 			t.Run(r.Plural+"."+r.Group+"/"+name, func(t *testing.T) {
 				obj := r.New()

@@ -8,16 +8,19 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa/internal/apis"
 )
 
 // Resources returns every kind of the group.
-func Resources() []*apis.Resource { return []*apis.Resource{&CertificateSigningRequests} }
+func Resources() []*apis.Resource {
+	return []*apis.Resource{&CertificateSigningRequests, &ClusterTrustBundles, &PodCertificateRequests}
+}
 
 // CertificateSigningRequests is the certificates.k8s.io/v1
 // certificatesigningrequests resource. Who asks (spec.username, uid, groups,
-// extra) is written by admission, which knows the user.
+// extra) is what the server knows of the user, whatever the request says.
 var CertificateSigningRequests = apis.Resource{
 	Group: "certificates.k8s.io", Version: "v1", Kind: "CertificateSigningRequest", Plural: "certificatesigningrequests", Short: []string{"csr"}, Scope: apis.Cluster,
 	New: apis.New[certificatesv1.CertificateSigningRequest], NewList: apis.NewList[certificatesv1.CertificateSigningRequestList],
@@ -29,6 +32,16 @@ var CertificateSigningRequests = apis.Resource{
 	PrepareCreate: apis.On(func(r *certificatesv1.CertificateSigningRequest) {
 		r.Status = certificatesv1.CertificateSigningRequestStatus{}
 	}),
+	Requestor: func(obj apis.Object, by user.Info) {
+		spec := &obj.(*certificatesv1.CertificateSigningRequest).Spec
+		spec.Username, spec.UID, spec.Groups, spec.Extra = by.GetName(), by.GetUID(), by.GetGroups(), nil
+		for key, values := range by.GetExtra() {
+			if spec.Extra == nil {
+				spec.Extra = map[string]certificatesv1.ExtraValue{}
+			}
+			spec.Extra[key] = values
+		}
+	},
 	PrepareUpdate: apis.OnUpdate(func(r, old *certificatesv1.CertificateSigningRequest) {
 		r.Spec, r.Status = old.Spec, old.Status
 	}),

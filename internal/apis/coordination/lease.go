@@ -1,4 +1,5 @@
-// Package coordination declares the kinds of the coordination.k8s.io group, v1.
+// Package coordination declares the kinds of the coordination.k8s.io group: Leases in v1,
+// LeaseCandidates in versions that are off by default.
 package coordination
 
 import (
@@ -12,7 +13,7 @@ import (
 )
 
 // Resources returns every kind of the group.
-func Resources() []*apis.Resource { return []*apis.Resource{&Leases} }
+func Resources() []*apis.Resource { return []*apis.Resource{&LeaseCandidates, &Leases} }
 
 // Leases is the coordination.k8s.io/v1 leases resource.
 var Leases = apis.Resource{

@@ -37,7 +37,10 @@ func defaultNode(n *corev1.Node) {
 }
 
 // Dynamic kubelet configuration is gone: its field is dropped where it was never set.
-func prepareNode(n *corev1.Node) { n.Spec.ConfigSource = nil }
+func prepareNode(n *corev1.Node) {
+	n.Spec.ConfigSource = nil
+	n.Status.NodeInfo.KubeProxyVersion = ""
+}
 
 func prepareNodeUpdate(n, old *corev1.Node) {
 	n.Status = old.Status
@@ -48,6 +51,7 @@ func prepareNodeUpdate(n, old *corev1.Node) {
 
 func prepareNodeStatus(n, old *corev1.Node) {
 	n.Spec = old.Spec
+	n.Status.NodeInfo.KubeProxyVersion = "" // KEP-4004
 	if old.Status.Config == nil {
 		n.Status.Config = nil
 	}

@@ -49,13 +49,10 @@ func DefaultClaimSpec(s *corev1.PersistentVolumeClaimSpec) {
 // normalizeDataSources makes dataSource and dataSourceRef say the same where
 // one can stand for the other.
 func normalizeDataSources(s *corev1.PersistentVolumeClaimSpec) {
-	if ref := s.DataSourceRef; ref != nil {
-		ref.Namespace = nil
-	}
 	switch {
 	case s.DataSource != nil && s.DataSourceRef == nil:
 		s.DataSourceRef = &corev1.TypedObjectReference{APIGroup: s.DataSource.APIGroup, Kind: s.DataSource.Kind, Name: s.DataSource.Name}
-	case s.DataSource == nil && s.DataSourceRef != nil:
+	case s.DataSource == nil && s.DataSourceRef != nil && (s.DataSourceRef.Namespace == nil || *s.DataSourceRef.Namespace == ""):
 		s.DataSource = &corev1.TypedLocalObjectReference{APIGroup: s.DataSourceRef.APIGroup, Kind: s.DataSourceRef.Kind, Name: s.DataSourceRef.Name}
 	}
 }

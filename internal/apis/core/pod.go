@@ -67,14 +67,12 @@ func preparePod(p *corev1.Pod) {
 			Message: "Scheduling is blocked due to non-empty scheduling gates",
 		}}
 	}
-	dropDisabledPodFields(&p.Spec, nil)
 	mergeLabelKeys(p)
 	syncAppArmor(p)
 }
 
 func preparePodUpdate(p, old *corev1.Pod) {
 	p.Status = old.Status
-	dropDisabledPodFields(&p.Spec, &old.Spec)
 }
 
 func preparePodStatus(p, old *corev1.Pod) {

@@ -16,8 +16,6 @@ var PodTemplates = apis.Resource{
 	New: apis.New[corev1.PodTemplate], NewList: apis.NewList[corev1.PodTemplateList],
 	AllowCreateOnUpdate: true,
 	Default:             apis.On(func(t *corev1.PodTemplate) { DefaultTemplate(&t.Template) }),
-	PrepareCreate:       apis.On(func(t *corev1.PodTemplate) { PrepareTemplate(&t.Template, nil) }),
-	PrepareUpdate:       apis.OnUpdate(func(t, old *corev1.PodTemplate) { PrepareTemplate(&t.Template, &old.Template) }),
 	Validate: apis.Check(func(t *corev1.PodTemplate) field.ErrorList {
 		return ValidateTemplate(&t.Template, field.NewPath("template"))
 	}),

@@ -27,11 +27,9 @@ var ReplicationControllers = apis.Resource{
 	Default: apis.On(defaultReplicationController),
 	PrepareCreate: apis.On(func(rc *corev1.ReplicationController) {
 		rc.Status = corev1.ReplicationControllerStatus{}
-		PrepareTemplate(rc.Spec.Template, nil)
 	}),
 	PrepareUpdate: apis.OnUpdate(func(rc, old *corev1.ReplicationController) {
 		rc.Status = old.Status
-		PrepareTemplate(rc.Spec.Template, old.Spec.Template)
 	}),
 	Validate:       apis.Check(validateReplicationController),
 	ValidateUpdate: apis.CheckUpdate(validateReplicationControllerUpdate),

@@ -1,6 +1,8 @@
 package core
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
@@ -121,9 +123,16 @@ func dropTypeDependentFields(s, old *corev1.Service) {
 		return
 	}
 	wasExternalName, isExternalName := old.Spec.Type == corev1.ServiceTypeExternalName, s.Spec.Type == corev1.ServiceTypeExternalName
-	if !wasExternalName && isExternalName && sameIPs(s, old) {
-		s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil
-		s.Spec.IPFamilies, s.Spec.IPFamilyPolicy = nil, nil
+	if !wasExternalName && isExternalName {
+		if sameIPs(s, old) {
+			s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil
+		}
+		if slices.Equal(s.Spec.IPFamilies, old.Spec.IPFamilies) {
+			s.Spec.IPFamilies = nil
+		}
+		if equalPtr(s.Spec.IPFamilyPolicy, old.Spec.IPFamilyPolicy) {
+			s.Spec.IPFamilyPolicy = nil
+		}
 	}
 	if needsNodePorts(old) && !needsNodePorts(s) && sameNodePorts(s, old) {
 		for i := range s.Spec.Ports {

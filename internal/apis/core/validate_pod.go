@@ -90,6 +90,7 @@ func validatePodSpec(s *corev1.PodSpec, podName string, isPod bool, path *field.
 	if s.Overhead != nil {
 		errs = append(errs, ValidateOverhead(path.Child("overhead"), s.Overhead)...)
 	}
+	errs = append(errs, validateHostProcess(s, path)...)
 	return append(errs, validateOS(s, path)...)
 }
 

@@ -1,8 +1,10 @@
 package core
 
 import (
+	"bytes"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,15 +48,31 @@ func validatePodUpdate(p, old *corev1.Pod) field.ErrorList {
 		munged.NodeSelector = old.Spec.NodeSelector
 		munged.Affinity = old.Spec.Affinity
 	}
-	if !apiequality.Semantic.DeepEqual(*munged, old.Spec) {
+	if !sameSpec(munged, &old.Spec) {
 		errs = append(errs, field.Forbidden(spec, fmt.Sprintf("pod updates may not change fields other than %s\n%v", updatableFields, diff.Diff(old.Spec, *munged))))
 	}
 	return errs
 }
 
-// mungeUpdatable returns the new spec with what may change set back.
+// sameSpec is semantic equality. Specs that are the same on the wire are equal,
+// and that takes a fraction of the time to find out.
+func sameSpec(a, b *corev1.PodSpec) bool {
+	if a.Size() == b.Size() {
+		x, err1 := a.Marshal()
+		y, err2 := b.Marshal()
+		if err1 == nil && err2 == nil && bytes.Equal(x, y) {
+			return true
+		}
+	}
+	return apiequality.Semantic.DeepEqual(*a, *b)
+}
+
+// mungeUpdatable returns the new spec with what may change set back. It shares
+// everything below with the old and the new one.
 func mungeUpdatable(p, old *corev1.Pod) *corev1.PodSpec {
-	munged := p.Spec.DeepCopy()
+	spec := p.Spec
+	munged := &spec
+	munged.Containers, munged.InitContainers = slices.Clone(spec.Containers), slices.Clone(spec.InitContainers)
 	for i := range munged.Containers {
 		munged.Containers[i].Image = old.Spec.Containers[i].Image
 	}
@@ -243,7 +261,7 @@ func validateResizeUpdate(p, old *corev1.Pod) field.ErrorList {
 	if munged.Resources != nil && old.Spec.Resources != nil {
 		restoreComputable(munged.Resources, *old.Spec.Resources)
 	}
-	if !apiequality.Semantic.DeepEqual(*munged, old.Spec) {
+	if !sameSpec(munged, &old.Spec) {
 		errs = append(errs, field.Forbidden(spec, fmt.Sprintf("only cpu and memory resources are mutable\n%v", diff.Diff(old.Spec, *munged))))
 	}
 	return errs

@@ -52,6 +52,11 @@ func validateWeight(w int32, at *field.Path) field.ErrorList {
 	return nil
 }
 
+// ValidateNodeSelector checks which nodes a volume or a device is on.
+func ValidateNodeSelector(s *corev1.NodeSelector, at *field.Path) field.ErrorList {
+	return validateNodeSelector(s, at)
+}
+
 func validateNodeSelector(s *corev1.NodeSelector, at *field.Path) field.ErrorList {
 	terms := at.Child("nodeSelectorTerms")
 	if len(s.NodeSelectorTerms) == 0 {

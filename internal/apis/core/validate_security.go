@@ -61,6 +61,7 @@ func validateSecurityContext(sc *corev1.SecurityContext, p *podContext, at *fiel
 			errs = append(errs, field.Invalid(at, sc, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"))
 		}
 	}
+	errs = append(errs, validateWindowsOptions(sc.WindowsOptions, at.Child("windowsOptions"))...)
 	return append(errs, validateAppArmor(sc.AppArmorProfile, at.Child("appArmorProfile"))...)
 }
 
@@ -146,6 +147,7 @@ func validatePodSecurity(p *podContext, spec, at *field.Path) field.ErrorList {
 		errs = append(errs, validate.OneOf(at.Child("seLinuxChangePolicy"), *v, corev1.SELinuxChangePolicyMountOption, corev1.SELinuxChangePolicyRecursive)...)
 	}
 	errs = append(errs, validateSeccomp(sc.SeccompProfile, at.Child("seccompProfile"))...)
+	errs = append(errs, validateWindowsOptions(sc.WindowsOptions, at.Child("windowsOptions"))...)
 	return append(errs, validateAppArmor(sc.AppArmorProfile, at.Child("appArmorProfile"))...)
 }
 
@@ -204,67 +206,5 @@ func validateHostUsers(s *corev1.PodSpec, at *field.Path) field.ErrorList {
 	for i, c := range s.Containers {
 		forbid(len(c.VolumeDevices) > 0, at.Child("containers").Index(i).Child("volumeDevices"))
 	}
-	return errs
-}
-
-// validateOS: options of one operating system are no use on the other.
-func validateOS(s *corev1.PodSpec, at *field.Path) field.ErrorList {
-	if s.OS == nil {
-		return nil
-	}
-	if s.OS.Name == "" {
-		return field.ErrorList{field.Required(at.Child("os", "name"), "cannot be empty")}
-	}
-	errs := validate.OneOf(at.Child("os", "name"), s.OS.Name, corev1.Linux, corev1.Windows)
-	forbid := func(set bool, at *field.Path, message string) {
-		if set {
-			errs = append(errs, field.Forbidden(at, message))
-		}
-	}
-	const notLinux, notWindows = "windows options cannot be set for a linux pod", "cannot be set for a windows pod"
-	pod := at.Child("securityContext")
-	if sc := s.SecurityContext; sc != nil {
-		forbid(s.OS.Name == corev1.Linux && sc.WindowsOptions != nil, pod.Child("windowsOptions"), notLinux)
-		if s.OS.Name == corev1.Windows {
-			forbid(sc.SELinuxOptions != nil, pod.Child("seLinuxOptions"), notWindows)
-			forbid(sc.SeccompProfile != nil, pod.Child("seccompProfile"), notWindows)
-			forbid(sc.FSGroup != nil, pod.Child("fsGroup"), notWindows)
-			forbid(sc.FSGroupChangePolicy != nil, pod.Child("fsGroupChangePolicy"), notWindows)
-			forbid(len(sc.Sysctls) > 0, pod.Child("sysctls"), notWindows)
-			forbid(sc.RunAsUser != nil, pod.Child("runAsUser"), notWindows)
-			forbid(sc.RunAsGroup != nil, pod.Child("runAsGroup"), notWindows)
-			forbid(sc.SupplementalGroups != nil, pod.Child("supplementalGroups"), notWindows)
-			forbid(sc.AppArmorProfile != nil, pod.Child("appArmorProfile"), notWindows)
-		}
-	}
-	if s.OS.Name == corev1.Windows {
-		forbid(s.HostPID, at.Child("hostPID"), notWindows)
-		forbid(s.HostIPC, at.Child("hostIPC"), notWindows)
-		forbid(s.HostUsers != nil, at.Child("hostUsers"), notWindows)
-		forbid(s.ShareProcessNamespace != nil, at.Child("shareProcessNamespace"), notWindows)
-	}
-	containers := func(list []corev1.Container, at *field.Path) {
-		for i, c := range list {
-			sc, at := c.SecurityContext, at.Index(i).Child("securityContext")
-			if sc == nil {
-				continue
-			}
-			forbid(s.OS.Name == corev1.Linux && sc.WindowsOptions != nil, at.Child("windowsOptions"), notLinux)
-			if s.OS.Name == corev1.Windows {
-				forbid(sc.SELinuxOptions != nil, at.Child("seLinuxOptions"), notWindows)
-				forbid(sc.SeccompProfile != nil, at.Child("seccompProfile"), notWindows)
-				forbid(sc.Capabilities != nil, at.Child("capabilities"), notWindows)
-				forbid(sc.ReadOnlyRootFilesystem != nil, at.Child("readOnlyRootFilesystem"), notWindows)
-				forbid(sc.Privileged != nil, at.Child("privileged"), notWindows)
-				forbid(sc.AllowPrivilegeEscalation != nil, at.Child("allowPrivilegeEscalation"), notWindows)
-				forbid(sc.ProcMount != nil, at.Child("procMount"), notWindows)
-				forbid(sc.RunAsUser != nil, at.Child("runAsUser"), notWindows)
-				forbid(sc.RunAsGroup != nil, at.Child("runAsGroup"), notWindows)
-				forbid(sc.AppArmorProfile != nil, at.Child("appArmorProfile"), notWindows)
-			}
-		}
-	}
-	containers(s.Containers, at.Child("containers"))
-	containers(s.InitContainers, at.Child("initContainers"))
 	return errs
 }

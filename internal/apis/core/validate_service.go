@@ -272,10 +272,8 @@ func validateServiceUpdate(s, old *corev1.Service) field.ErrorList {
 	var errs field.ErrorList
 	// An address may be given up or taken on with a change of type, not swapped.
 	if old.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.Type != corev1.ServiceTypeExternalName {
-		if old.Spec.ClusterIP != "" {
-			errs = append(errs, validate.Immutable(path.Child("clusterIPs").Index(0), s.Spec.ClusterIP, old.Spec.ClusterIP)...)
-		}
 		errs = append(errs, validateFamilyUpdate(s, old, path)...)
+		errs = append(errs, validateClusterIPsUpdate(s, old, path)...)
 	}
 	if old.Spec.LoadBalancerClass != nil && old.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.Type == corev1.ServiceTypeLoadBalancer &&
 		!equalPtr(old.Spec.LoadBalancerClass, s.Spec.LoadBalancerClass) {
@@ -291,11 +289,27 @@ func validateFamilyUpdate(s, old *corev1.Service, path *field.Path) field.ErrorL
 	if len(old.Spec.IPFamilies) > 0 && len(s.Spec.IPFamilies) > 0 && s.Spec.IPFamilies[0] != old.Spec.IPFamilies[0] {
 		errs = append(errs, field.Invalid(path.Child("ipFamilies").Index(0), s.Spec.IPFamilies[0], "field is immutable"))
 	}
-	dual := func(s *corev1.Service) bool {
-		return s.Spec.IPFamilyPolicy != nil && *s.Spec.IPFamilyPolicy != corev1.IPFamilyPolicySingleStack
+	return errs
+}
+
+// validateClusterIPsUpdate keeps the addresses a Service has. The second may be
+// given up by asking for a single stack.
+func validateClusterIPsUpdate(s, old *corev1.Service, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	ips, now, before := path.Child("clusterIPs"), s.Spec.ClusterIPs, old.Spec.ClusterIPs
+	if len(before) == 0 {
+		return nil
 	}
-	if len(old.Spec.ClusterIPs) > 1 && len(s.Spec.ClusterIPs) > 1 && dual(s) && s.Spec.ClusterIPs[1] != old.Spec.ClusterIPs[1] {
-		errs = append(errs, field.Invalid(path.Child("clusterIPs").Index(1), s.Spec.ClusterIPs, "field is immutable"))
+	if len(now) == 0 {
+		return field.ErrorList{field.Invalid(ips.Index(0), now, "primary clusterIP can not be unset")}
+	}
+	for i := range min(len(now), len(before)) {
+		if now[i] != before[i] {
+			errs = append(errs, field.Invalid(ips.Index(i), now, "may not change once set"))
+		}
+	}
+	if p := s.Spec.IPFamilyPolicy; len(now) < len(before) && (p == nil || *p != corev1.IPFamilyPolicySingleStack) {
+		errs = append(errs, field.Invalid(path.Child("ipFamilyPolicy"), p, "must be set to 'SingleStack' when releasing the secondary clusterIP"))
 	}
 	return errs
 }

@@ -210,7 +210,7 @@ func TestUpdates(t *testing.T) {
 		{"cpu is resized", &Pods, "resize", container("resources: {requests: {cpu: 1}}"), container("resources: {requests: {cpu: 2}}"), nil},
 		{"a request stays one", &Pods, "resize", container("resources: {requests: {cpu: 1, memory: 1Gi}}"), container("resources: {requests: {cpu: 1}}"), []string{at + "resources.requests: Forbidden: resource requests cannot be removed"}},
 		{"best effort stays so", &Pods, "resize", container(""), container("resources: {requests: {cpu: 1}}"), []string{`status.qosClass: Invalid value: "Burstable": Pod QOS Class may not change as a result of resizing`}},
-		{"a cluster address stays", &Services, "", "{spec: {clusterIP: 10.0.0.1, ports: [{port: 80}]}}", "{spec: {clusterIP: 10.0.0.2, ports: [{port: 80}]}}", []string{`spec.clusterIPs[0]: Invalid value: "10.0.0.2": field is immutable`}},
+		{"a cluster address stays", &Services, "", "{spec: {clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1], ports: [{port: 80}]}}", "{spec: {clusterIP: 10.0.0.2, clusterIPs: [10.0.0.2], ports: [{port: 80}]}}", []string{`spec.clusterIPs[0]: Invalid value: ["10.0.0.2"]: may not change once set`}},
 		{"a type may change", &Services, "", "{spec: {type: NodePort, clusterIP: 10.0.0.1, ports: [{port: 80, nodePort: 30000}]}}", "{spec: {clusterIP: 10.0.0.1, ports: [{port: 80, nodePort: 30000}]}}", nil},
 		{"an immutable map", &ConfigMaps, "", "{immutable: true, data: {a: b}}", "{data: {a: c}}", []string{"immutable: Forbidden: field is immutable when `immutable` is set", "data: Forbidden: field is immutable when `immutable` is set"}},
 		{"a secret keeps its type", &Secrets, "", "{type: a}", "{type: b}", []string{`type: Invalid value: "b": field is immutable`}},

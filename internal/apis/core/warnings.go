@@ -5,12 +5,12 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa/internal/apis"
+	"proa/internal/apis/validate"
 )
 
 // deprecatedNodeLabels have a successor, or none.
@@ -56,10 +56,24 @@ func nameWarnings(obj apis.Object) []string {
 	return nil
 }
 
+// replacedAnnotation says what stands in the place of an annotation that once
+// meant something, nothing for any other.
+func replacedAnnotation(key string) string {
+	switch {
+	case key == "scheduler.alpha.kubernetes.io/critical-pod":
+		return `non-functional in v1.16+; use the "priorityClassName" field instead`
+	case key == corev1.SeccompPodAnnotationKey, strings.HasPrefix(key, corev1.SeccompContainerAnnotationKeyPrefix):
+		return `non-functional in v1.27+; use the "seccompProfile" field instead`
+	case strings.HasPrefix(key, appArmorAnnotation):
+		return `deprecated since v1.30; use the "appArmorProfile" field instead`
+	}
+	return ""
+}
+
 // TemplateWarnings says what in a pod's description is deprecated or surely not
 // meant. An update that leaves the pod's spec alone gets none.
 func TemplateWarnings(t, old *corev1.PodTemplateSpec, path *field.Path) []string {
-	if t == nil || old != nil && apiequality.Semantic.DeepEqual(old.Spec, t.Spec) {
+	if t == nil || old != nil && sameSpec(&old.Spec, &t.Spec) {
 		return nil
 	}
 	var warnings []string
@@ -78,6 +92,15 @@ func TemplateWarnings(t, old *corev1.PodTemplateSpec, path *field.Path) []string
 	if t.Spec.DeprecatedServiceAccount != t.Spec.ServiceAccountName && t.Spec.DeprecatedServiceAccount != "" {
 		warn(spec.Child("serviceAccount"), "deprecated since v1.0; use spec.serviceAccountName instead")
 	}
+	meta := field.NewPath("metadata")
+	if path != nil {
+		meta = path.Child("metadata")
+	}
+	for _, key := range validate.SortedKeys(t.Annotations) {
+		if use := replacedAnnotation(key); use != "" {
+			warn(meta.Child("annotations").Key(key), "%s", use)
+		}
+	}
 	for i, v := range t.Spec.Volumes {
 		at := spec.Child("volumes").Index(i)
 		if v.GitRepo != nil {
@@ -85,6 +108,17 @@ func TemplateWarnings(t, old *corev1.PodTemplateSpec, path *field.Path) []string
 		}
 		if v.Glusterfs != nil {
 			warn(at.Child("glusterfs"), "deprecated in v1.25, this feature will be completely removed from a future Kubernetes release")
+		}
+		for name, old := range validate.Sorted(map[string]bool{"flocker": v.Flocker != nil, "quobyte": v.Quobyte != nil, "storageos": v.StorageOS != nil}) {
+			if old {
+				warn(at.Child(name), "deprecated in v1.22, non-functional in v1.25+")
+			}
+		}
+		if v.PhotonPersistentDisk != nil {
+			warn(at.Child("photonPersistentDisk"), "deprecated in v1.11, non-functional in v1.16+")
+		}
+		if v.ScaleIO != nil {
+			warn(at.Child("scaleIO"), "deprecated in v1.16, non-functional in v1.22+")
 		}
 		if v.CephFS != nil {
 			warn(at.Child("cephfs"), "deprecated in v1.28, non-functional in v1.31+")
@@ -101,6 +135,15 @@ func TemplateWarnings(t, old *corev1.PodTemplateSpec, path *field.Path) []string
 					warn(at.Index(i).Child("env").Index(j), "hides previous definition of %q, which may be dropped when using apply", e.Name)
 				}
 				names.Insert(e.Name)
+			}
+			ports := map[string]int{}
+			for j, p := range c.Ports {
+				key := fmt.Sprint(p.ContainerPort, p.Protocol, p.HostIP, p.HostPort)
+				if first, again := ports[key]; again {
+					warn(at.Index(i).Child("ports").Index(j), "duplicate port definition with %s", at.Index(i).Child("ports").Index(first))
+					continue
+				}
+				ports[key] = j
 			}
 			for _, list := range []struct {
 				name string

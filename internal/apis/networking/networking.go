@@ -3,7 +3,7 @@ package networking
 
 import "proa/internal/apis"
 
-// Resources returns every kind of the group that something acts on.
+// Resources returns every kind of the group.
 func Resources() []*apis.Resource {
-	return []*apis.Resource{&IngressClasses, &Ingresses, &IPAddresses, &ServiceCIDRs}
+	return []*apis.Resource{&IngressClasses, &Ingresses, &IPAddresses, &NetworkPolicies, &ServiceCIDRs}
 }

@@ -16,8 +16,7 @@ import (
 	"proa/internal/apis/validate"
 )
 
-// NetworkPolicies is the networking.k8s.io/v1 networkpolicies resource. It is
-// served by clusters whose network enforces it.
+// NetworkPolicies is the networking.k8s.io/v1 networkpolicies resource.
 var NetworkPolicies = apis.Resource{
 	Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy", Plural: "networkpolicies", Short: []string{"netpol"},
 	New: apis.New[networkingv1.NetworkPolicy], NewList: apis.NewList[networkingv1.NetworkPolicyList],

@@ -1,4 +1,5 @@
-// Package scheduling declares the kinds of the scheduling.k8s.io group, v1.
+// Package scheduling declares the kinds of the scheduling.k8s.io group: v1, and the
+// group scheduling of v1beta1 and v1alpha3, which is off by default.
 package scheduling
 
 import (
@@ -16,7 +17,9 @@ import (
 )
 
 // Resources returns every kind of the group.
-func Resources() []*apis.Resource { return []*apis.Resource{&PriorityClasses} }
+func Resources() []*apis.Resource {
+	return []*apis.Resource{&CompositePodGroups, &PodGroups, &PriorityClasses, &Workloads}
+}
 
 // HighestUserPriority is the highest value of a class that is not the system's.
 const HighestUserPriority = int32(1_000_000_000)

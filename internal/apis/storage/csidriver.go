@@ -24,13 +24,7 @@ var CSIDrivers = apis.Resource{
 	NoGeneration:      true,
 	ConditionalUpdate: true,
 	Default:           apis.On(defaultDriver),
-	PrepareCreate:     apis.On(func(d *storagev1.CSIDriver) { d.Spec.PreventPodSchedulingIfMissing = nil }),
-	PrepareUpdate: apis.OnUpdate(func(d, old *storagev1.CSIDriver) {
-		if old.Spec.PreventPodSchedulingIfMissing == nil {
-			d.Spec.PreventPodSchedulingIfMissing = nil
-		}
-	}),
-	Validate: apis.Check(validateDriver),
+	Validate:          apis.Check(validateDriver),
 	ValidateUpdate: apis.CheckUpdate(func(d, old *storagev1.CSIDriver) field.ErrorList {
 		path := field.NewPath("spec")
 		errs := validateDriver(d)

@@ -5,5 +5,5 @@ import "proa/internal/apis"
 
 // Resources returns every kind of the group.
 func Resources() []*apis.Resource {
-	return []*apis.Resource{&CSIDrivers, &CSINodes, &CSIStorageCapacities, &StorageClasses, &VolumeAttachments}
+	return []*apis.Resource{&CSIDrivers, &CSINodes, &CSIStorageCapacities, &StorageClasses, &VolumeAttachments, &VolumeAttributesClasses}
 }

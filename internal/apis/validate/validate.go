@@ -79,6 +79,21 @@ func LabelName(path *field.Path, name string) field.ErrorList {
 	return metavalidation.ValidateLabelName(name, path)
 }
 
+// LabelValue checks a label's value.
+func LabelValue(path *field.Path, value string) field.ErrorList {
+	return Invalid(path, value, validation.IsValidLabelValue(value))
+}
+
+// Annotations checks annotation keys and their total size.
+func Annotations(path *field.Path, annotations map[string]string) field.ErrorList {
+	return apivalidation.ValidateAnnotations(annotations, path)
+}
+
+// CIdentifier checks a name as C has them.
+func CIdentifier(path *field.Path, value string) field.ErrorList {
+	return Invalid(path, value, validation.IsCIdentifier(value))
+}
+
 // Label checks a DNS-1123 label.
 func Label(path *field.Path, value string) field.ErrorList {
 	return Invalid(path, value, validation.IsDNS1123Label(value))

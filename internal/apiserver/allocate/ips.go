@@ -78,8 +78,8 @@ func (s *Services) fillIPs(tx *store.Tx, svc *corev1.Service, held []string) err
 			spec.ClusterIPs = append(spec.ClusterIPs, "")
 		}
 		want := spec.ClusterIPs[i]
-		if want != "" && slices.Contains(held, want) {
-			continue
+		if want != "" && (slices.Contains(held, want) || i < len(held)) {
+			continue // held, or a change that validation refuses
 		}
 		ip, err := s.allocateIP(tx, svc, family, want)
 		if err != nil {

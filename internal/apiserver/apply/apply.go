@@ -5,6 +5,7 @@
 package apply
 
 import (
+	"context"
 	"fmt"
 	"reflect"
 	"sync"
@@ -23,7 +24,6 @@ import (
 
 // Managers holds the field managers of every kind, made on first use.
 type Managers struct {
-	custom func(*apis.Resource) managedfields.TypeConverter
 	clock  clock.PassiveClock
 	byKind sync.Map // kindKey -> *Manager
 }
@@ -40,11 +40,11 @@ var builtinConverter = sync.OnceValue(func() managedfields.TypeConverter {
 	return applyconfigurations.NewTypeConverter(apis.Scheme())
 })
 
-// New returns an empty set of managers. Custom gives the merge schema of a custom
-// resource; where it is nil or answers nil the schema is deduced from the object.
-func New(custom func(*apis.Resource) managedfields.TypeConverter, c clock.PassiveClock) *Managers {
-	return &Managers{custom: custom, clock: c}
-}
+// Types is the merge schema of the built-in kinds.
+func Types() managedfields.TypeConverter { return builtinConverter() }
+
+// New returns an empty set of managers.
+func New(c clock.PassiveClock) *Managers { return &Managers{clock: c} }
 
 // For returns the manager of one served version of a kind and a subresource ("" for none).
 func (m *Managers) For(v apis.View, subresource string) (*Manager, error) {
@@ -56,18 +56,11 @@ func (m *Managers) For(v apis.View, subresource string) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, _ := m.byKind.LoadOrStore(key, made)
+	found, known := m.byKind.LoadOrStore(key, made)
+	if c := v.Custom; c != nil && !known {
+		context.AfterFunc(c.Lifetime, func() { m.byKind.Delete(key) })
+	}
 	return found.(*Manager), nil
-}
-
-// Forget drops the managers of a resource that is no longer served as it was.
-func (m *Managers) Forget(r *apis.Resource) {
-	m.byKind.Range(func(key, _ any) bool {
-		if key.(kindKey).resource == r {
-			m.byKind.Delete(key)
-		}
-		return true
-	})
 }
 
 func (m *Managers) make(v apis.View, subresource string) (*Manager, error) {
@@ -84,6 +77,9 @@ func (m *Managers) make(v apis.View, subresource string) (*Manager, error) {
 	if v.Served == nil && !form.IsUnstructured() {
 		made.nothing = reflect.ValueOf(conv.empty()).Elem()
 		made.differ = differOf(types, wire.Typed(conv.empty(), form.GroupVersionKind))
+	}
+	if v.Custom != nil {
+		made.custom = newCustomTracker(types, conv.empty())
 	}
 	return made, nil
 }
@@ -102,10 +98,8 @@ func differOf(types managedfields.TypeConverter, empty apis.Object) *differ {
 }
 
 func (m *Managers) types(r *apis.Resource, form wire.Form) managedfields.TypeConverter {
-	if m.custom != nil {
-		if t := m.custom(r); t != nil {
-			return t
-		}
+	if r.Custom != nil {
+		return r.Custom.Merge()
 	}
 	if form.IsUnstructured() {
 		return managedfields.NewDeducedTypeConverter()
@@ -120,6 +114,9 @@ func resetFields(r *apis.Resource, subresource string) map[fieldpath.APIVersion]
 	switch {
 	case subresource == "status":
 		reset.Insert(fieldpath.MakePathOrDie("spec"))
+		if r.Custom != nil {
+			reset.Insert(fieldpath.MakePathOrDie("metadata"))
+		}
 	case subresource == "" && r.Subresource("status") != nil:
 		reset.Insert(fieldpath.MakePathOrDie("status"))
 	default:
@@ -141,8 +138,10 @@ type Manager struct {
 	clock  clock.PassiveClock
 
 	differ      *differ          // the fast way for plain writes; nil where there is none
+	custom      *customTracker   // the same for custom resources
 	nothing     reflect.Value    // an empty object, to compare with
 	shapes      shapes           // of created objects
+	sets        sets             // of the records that were read
 	filter      fieldpath.Filter // what a write cannot own; nil: nothing
 	version     string
 	subresource string

@@ -51,6 +51,9 @@ func (c *converter) ConvertToVersion(in runtime.Object, to runtime.GroupVersione
 	if !ok {
 		return nil, fmt.Errorf("convert to %v: not one version", to)
 	}
+	if c.resource.Custom != nil {
+		return c.custom(in, gv)
+	}
 	target, err := c.form(gv)
 	if err != nil {
 		return nil, err
@@ -63,6 +66,20 @@ func (c *converter) ConvertToVersion(in runtime.Object, to runtime.GroupVersione
 		return nil, err
 	}
 	return target.FromHub(obj)
+}
+
+// custom is ConvertToVersion for custom resources. What it returns may be given
+// other metadata without harm to in.
+func (c *converter) custom(in runtime.Object, to schema.GroupVersion) (runtime.Object, error) {
+	obj, ok := in.(apis.Object)
+	if !ok || to.Group != c.resource.Group {
+		return nil, runtime.NewNotRegisteredErrForKind("custom resources", to.WithKind(c.resource.Kind))
+	}
+	converted, err := c.resource.Custom.Convert(obj, to.Version)
+	if err != nil {
+		return nil, err
+	}
+	return wire.Detached(converted), nil
 }
 
 // typed returns in as the Go type of its version, and that version.
@@ -84,7 +101,7 @@ func (c *converter) typed(in runtime.Object) (apis.Object, wire.Form, error) {
 		return wire.Typed(obj, source.GroupVersionKind), source, nil
 	}
 	if source.IsUnstructured() {
-		return u, source, nil
+		return wire.Detached(u), source, nil
 	}
 	obj := source.New()
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, obj); err != nil {
@@ -105,7 +122,11 @@ func (c *converter) ConvertFieldLabel(_ schema.GroupVersionKind, label, value st
 
 // Default implements runtime.ObjectDefaulter.
 func (c *converter) Default(in runtime.Object) {
-	if obj, ok := in.(apis.Object); ok {
+	if obj, ok := in.(apis.Object); ok && c.resource.Custom != nil {
+		if in.GetObjectKind().GroupVersionKind().Version == c.resource.Version {
+			c.resource.Default(obj)
+		}
+	} else if ok {
 		if form, err := c.form(in.GetObjectKind().GroupVersionKind().GroupVersion()); err == nil {
 			form.Default(obj)
 		}
@@ -114,6 +135,11 @@ func (c *converter) Default(in runtime.Object) {
 
 // New implements runtime.ObjectCreater.
 func (c *converter) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
+	if c.resource.Custom != nil {
+		obj := c.resource.New()
+		obj.GetObjectKind().SetGroupVersionKind(gvk)
+		return obj, nil
+	}
 	form, err := c.form(gvk.GroupVersion())
 	if err != nil {
 		return nil, err

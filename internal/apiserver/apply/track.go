@@ -5,8 +5,10 @@ import (
 	"cmp"
 	"reflect"
 	"sort"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"proa/internal/apis"
@@ -27,6 +29,9 @@ var stripped = fieldpath.NewSet(
 // track records a plain write by the differ. It answers false, with nothing
 // changed, where it does not cover the case.
 func (m *Manager) track(obj, old apis.Object, manager string) bool {
+	if m.custom != nil {
+		return m.trackCustom(obj.(*unstructured.Unstructured), old.(*unstructured.Unstructured), manager)
+	}
 	entries := old.GetManagedFields()
 	if m.differ == nil || !m.covers(obj, entries) {
 		return false
@@ -52,6 +57,9 @@ func (m *Manager) track(obj, old apis.Object, manager string) bool {
 
 // created is track for an object that did not exist before.
 func (m *Manager) created(obj apis.Object, manager string) bool {
+	if m.custom != nil {
+		return m.createdCustom(obj.(*unstructured.Unstructured), manager)
+	}
 	if m.differ == nil || len(obj.GetManagedFields()) > 0 {
 		return false
 	}
@@ -150,8 +158,8 @@ func (m *Manager) claim(entries []metav1.ManagedFieldsEntry, touched, removed *f
 	gone := union(touched, removed)
 	for i := range entries {
 		e := entries[i]
-		owned := &fieldpath.Set{}
-		if err := owned.FromJSON(bytes.NewReader(e.FieldsV1.Raw)); err != nil {
+		owned, err := m.sets.read(e.FieldsV1.Raw)
+		if err != nil {
 			return nil, false
 		}
 		left := owned.Difference(gone)
@@ -184,6 +192,43 @@ func (m *Manager) claim(entries []metav1.ManagedFieldsEntry, touched, removed *f
 	}
 	sortEntries(tracked)
 	return tracked, true
+}
+
+// sets remembers records that were read: those of one template are the same. A
+// set that it returned is shared and must not be changed.
+type sets struct {
+	mu    sync.RWMutex
+	known map[string]*fieldpath.Set
+}
+
+// maxSets bounds the records that are remembered of one kind, and maxRecord the
+// bytes of one. When there are more, all are forgotten.
+const (
+	maxSets   = 256
+	maxRecord = 16 << 10
+)
+
+func (s *sets) read(record []byte) (*fieldpath.Set, error) {
+	s.mu.RLock()
+	set, ok := s.known[string(record)]
+	s.mu.RUnlock()
+	if ok {
+		return set, nil
+	}
+	set = &fieldpath.Set{}
+	if err := set.FromJSON(bytes.NewReader(record)); err != nil {
+		return nil, err
+	}
+	if len(record) > maxRecord {
+		return set, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known == nil || len(s.known) >= maxSets {
+		s.known = map[string]*fieldpath.Set{}
+	}
+	s.known[string(record)] = set
+	return set, nil
 }
 
 func (m *Manager) entry(manager string, record []byte) metav1.ManagedFieldsEntry {

@@ -98,7 +98,7 @@ func TestTrackingIsWhatStructuredMergeDiffDoes(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			clock := clocktesting.NewFakePassiveClock(time.Unix(1e9, 0))
-			managers := New(nil, clock)
+			managers := New(clock)
 			rng := rand.New(rand.NewPCG(1, 2))
 			for range 40 {
 				old := managers.mustFor(t, k.res, "").empty()
@@ -131,7 +131,7 @@ func TestCreationIsRecordedAsStructuredMergeDiffDoes(t *testing.T) {
 	}
 	for res, random := range kinds {
 		t.Run(res.Plural, func(t *testing.T) {
-			managers := New(nil, clocktesting.NewFakePassiveClock(time.Unix(1e9, 0)))
+			managers := New(clocktesting.NewFakePassiveClock(time.Unix(1e9, 0)))
 			m := managers.mustFor(t, res, "")
 			rng := rand.New(rand.NewPCG(3, 4))
 			for range 400 { // many of a shape that was seen
@@ -155,7 +155,7 @@ func TestCreationIsRecordedAsStructuredMergeDiffDoes(t *testing.T) {
 }
 
 func TestACreatedListWithRepeatedKeysIsLeftToTheGeneralWay(t *testing.T) {
-	managers := New(nil, clocktesting.NewFakePassiveClock(time.Unix(1e9, 0)))
+	managers := New(clocktesting.NewFakePassiveClock(time.Unix(1e9, 0)))
 	m := managers.mustFor(t, &apis.Resource{Version: "v1", Kind: "Pod", Plural: "pods", New: apis.New[corev1.Pod]}, "")
 	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Ports: []corev1.ContainerPort{
 		{ContainerPort: 80}, {ContainerPort: 80, Protocol: corev1.ProtocolTCP}}}}}} // TCP is the default

@@ -227,6 +227,36 @@ func TestEncodingIsKeptOnce(t *testing.T) {
 	}
 }
 
+func TestALongBeginningIsWrittenAsAnyEventAndNotKept(t *testing.T) {
+	convert := func(obj apis.Object) (apis.Object, error) { return obj, nil }
+	for _, media := range []negotiate.Media{negotiate.JSON, negotiate.Protobuf} {
+		for _, convert := range []func(apis.Object) (apis.Object, error){nil, convert} {
+			f := NewForm(podKind, negotiate.Format{Media: media}, convert)
+			item := items(pod("a"))[0]
+			var initial, page, event bytes.Buffer
+			if err := f.WriteInitial(&initial, watch.Added, item); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.WriteList(&page, List{Kind: listKind, Meta: metav1.ListMeta{Continue: "more"}}, []*store.Item{item}); err != nil {
+				t.Fatal(err)
+			}
+			if _, kept := f.peek(item); kept {
+				t.Errorf("%s: the bytes of one of many are kept", media)
+			}
+			if err := f.WriteEvent(&event, watch.Added, item); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(initial.Bytes(), event.Bytes()) {
+				t.Errorf("%s: got\n%q, want\n%q", media, initial.Bytes(), event.Bytes())
+			}
+			initial.Reset()
+			if err := f.WriteInitial(&initial, watch.Added, item); err != nil || !bytes.Equal(initial.Bytes(), event.Bytes()) {
+				t.Errorf("%s: kept bytes make %q, %v", media, initial.Bytes(), err)
+			}
+		}
+	}
+}
+
 func TestDecode(t *testing.T) {
 	cm := schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 	tests := []struct {

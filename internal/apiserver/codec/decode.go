@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 
 	"proa/internal/apis"
+	"proa/internal/apiserver/codec/jsonplan"
 	"proa/internal/apiserver/negotiate"
 )
 
@@ -41,6 +42,11 @@ var bodyDecoders = sync.OnceValue(func() decoders {
 // and returns a warning for each. Kind and apiVersion of the result are empty
 // unless it is unstructured. Errors are 400 Statuses in upstream's words.
 func Decode(body []byte, m negotiate.Media, kind schema.GroupVersionKind, into apis.Object, directive string) (obj apis.Object, warnings []string, err error) {
+	if m == negotiate.JSON {
+		if obj, ok := decodePlain(body, kind, into); ok {
+			return obj, nil, nil
+		}
+	}
 	set := bodyDecoders().strict
 	if directive == metav1.FieldValidationIgnore {
 		set = bodyDecoders().lenient
@@ -61,6 +67,23 @@ func Decode(body []byte, m negotiate.Media, kind schema.GroupVersionKind, into a
 		obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	}
 	return obj, warnings, nil
+}
+
+// decodePlain reads the JSON of a built-in kind that there is nothing to say
+// about. It answers false for all else, and leaves into as it is.
+func decodePlain(body []byte, kind schema.GroupVersionKind, into apis.Object) (apis.Object, bool) {
+	if _, custom := into.(runtime.Unstructured); custom {
+		return nil, false
+	}
+	obj := reflect.New(reflect.TypeOf(into).Elem()).Interface().(apis.Object)
+	if !jsonplan.Decode(body, obj) {
+		return nil, false
+	}
+	if named := obj.GetObjectKind().GroupVersionKind(); named != kind && !named.Empty() {
+		return nil, false
+	}
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	return obj, true
 }
 
 // checkKind refuses a body of another kind or version than the path's.

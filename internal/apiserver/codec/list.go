@@ -15,9 +15,14 @@ import (
 )
 
 // keepMost is the longest list whose items' bytes are kept for the next reader.
-// A longer one would push out what watches and gets share; it uses what is kept
-// and encodes the rest on the way out.
+// A longer one, or a page of one, would push out what watches and gets share; it
+// uses what is kept and encodes the rest on the way out.
 const keepMost = 4096
+
+// keeps says whether the bytes of a list's items are kept.
+func (l *List) keeps(items []*store.Item) bool {
+	return len(items) <= keepMost && l.Meta.Continue == ""
+}
 
 // List is what a list response says besides its items.
 type List struct {
@@ -60,7 +65,7 @@ type reader struct {
 }
 
 func (f *Form) reader(l List, items []*store.Item) *reader {
-	return &reader{form: f, kinds: l.ItemKinds, keep: len(items) <= keepMost}
+	return &reader{form: f, kinds: l.ItemKinds, keep: l.keeps(items)}
 }
 
 func (r *reader) next(item *store.Item) (head, rest []byte, err error) {
@@ -86,7 +91,7 @@ func (f *Form) writeJSONList(w io.Writer, l List, items []*store.Item) error {
 	if err := writeAll(w, head, []byte(`,"items":[`)); err != nil {
 		return err
 	}
-	if len(items) > keepMost {
+	if !l.keeps(items) {
 		err := writeChunks(w, items, func(b []byte, i int) ([]byte, error) { return f.appendListed(b, l, items, i) })
 		if err != nil {
 			return err
@@ -202,7 +207,7 @@ func (f *Form) writeProtoList(w io.Writer, l List, items []*store.Item) error {
 	if err != nil {
 		return err
 	}
-	sizes, err := f.protoSizes(items)
+	sizes, err := f.protoSizes(items, l.keeps(items))
 	if err != nil {
 		return err
 	}
@@ -213,7 +218,7 @@ func (f *Form) writeProtoList(w io.Writer, l List, items []*store.Item) error {
 	if err := writeAll(w, envelopeHead(newEnvelope(l.Kind), total), meta); err != nil {
 		return err
 	}
-	if len(items) > keepMost {
+	if !l.keeps(items) {
 		err := writeChunks(w, items, func(b []byte, i int) ([]byte, error) { return f.appendProto(b, items[i], int(sizes[i])) })
 		if err != nil {
 			return err
@@ -237,14 +242,14 @@ func (f *Form) writeProtoList(w io.Writer, l List, items []*store.Item) error {
 	return writeAll(w, envelopeTail)
 }
 
-func (f *Form) protoSizes(items []*store.Item) ([]int32, error) {
+func (f *Form) protoSizes(items []*store.Item, keeps bool) ([]int32, error) {
 	sizes := make([]int32, len(items))
 	size := func(_ []byte, i int) ([]byte, error) {
 		n, err := f.protoSize(items[i])
 		sizes[i] = int32(n)
 		return nil, err
 	}
-	if len(items) > keepMost {
+	if !keeps {
 		return sizes, writeChunks(io.Discard, items, size)
 	}
 	for i := range items {
@@ -268,9 +273,5 @@ func (f *Form) appendProto(b []byte, item *store.Item, size int) ([]byte, error)
 	if err != nil {
 		return b, err
 	}
-	n, err := m.MarshalTo(b[len(b) : len(b)+size])
-	if err == nil && n != size {
-		err = errSizeChanged
-	}
-	return b[:len(b)+size], err
+	return b[:len(b)+size], marshalInto(b[len(b):len(b)+size], m)
 }

@@ -15,16 +15,21 @@ import (
 // marshaler is what generated Kubernetes messages offer.
 type marshaler interface {
 	Size() int
-	MarshalTo([]byte) (int, error)
+	MarshalToSizedBuffer([]byte) (int, error) // fills it from the end
 }
 
 func marshalProto(m marshaler) ([]byte, error) {
 	b := make([]byte, m.Size())
-	n, err := m.MarshalTo(b)
-	if err != nil {
-		return nil, err
+	return b, marshalInto(b, m)
+}
+
+// marshalInto fills b, which has the size of the message.
+func marshalInto(b []byte, m marshaler) error {
+	n, err := m.MarshalToSizedBuffer(b)
+	if err == nil && n != len(b) {
+		err = errSizeChanged
 	}
-	return b[:n], nil
+	return err
 }
 
 // Every protobuf body is "k8s\0" and a runtime.Unknown message:
@@ -122,6 +127,5 @@ func (f *Form) protoBody(item *store.Item, keep bool, scratch []byte) (body, gro
 	if cap(scratch) < n {
 		scratch = make([]byte, n+n/2)
 	}
-	n, err = m.MarshalTo(scratch[:n])
-	return scratch[:n], scratch, err
+	return scratch[:n], scratch, marshalInto(scratch[:n], m)
 }

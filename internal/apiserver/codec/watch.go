@@ -23,6 +23,25 @@ func (f *Form) WriteEvent(w io.Writer, typ watch.EventType, item *store.Item) er
 	return f.writeFrame(w, typ, f.head, f.envelope, body)
 }
 
+// WriteInitial is WriteEvent for one of the many objects that a watch begins with:
+// its bytes are used when they are kept already, and not kept otherwise.
+func (f *Form) WriteInitial(w io.Writer, typ watch.EventType, item *store.Item) error {
+	scratch := scratches.Get().(*[]byte)
+	defer scratches.Put(scratch)
+	var body []byte
+	var err error
+	if f.Media == negotiate.Protobuf {
+		body, *scratch, err = f.protoBody(item, false, (*scratch)[:0])
+	} else {
+		body, err = f.appendBody((*scratch)[:0], item)
+		*scratch = body[:0]
+	}
+	if err != nil {
+		return err
+	}
+	return f.writeFrame(w, typ, f.head, f.envelope, body)
+}
+
 // WriteError writes an ERROR event. It is the last of a watch.
 func (f *Form) WriteError(w io.Writer, s *metav1.Status) error {
 	return f.WriteOther(w, watch.Error, StatusKind, s)

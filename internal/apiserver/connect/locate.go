@@ -142,6 +142,9 @@ func (c *Connector) podTarget(s *store.Snapshot, namespace, id string) (target, 
 			}
 		}
 	}
+	if !number(port) {
+		return target{}, apierrors.NewBadRequest(fmt.Sprintf("invalid pod request %q", id))
+	}
 	host := pod.Status.PodIP
 	if host == "" && len(pod.Status.PodIPs) > 0 {
 		host = pod.Status.PodIPs[0].IP
@@ -150,6 +153,13 @@ func (c *Connector) podTarget(s *store.Snapshot, namespace, id string) (target, 
 		return target{}, err
 	}
 	return target{&url.URL{Scheme: scheme, Host: hostPort(host, port)}, c.proxyTransport}, nil
+}
+
+// number says that a port has no name: names are a Service's alone. Empty is the
+// scheme's own.
+func number(port string) bool {
+	_, err := strconv.ParseUint(port, 10, 16)
+	return port == "" || err == nil
 }
 
 // nodeTarget reads [scheme:]name[:port]; the kubelet's own port, the default, is
@@ -165,6 +175,9 @@ func (c *Connector) nodeTarget(s *store.Snapshot, id string) (target, error) {
 	}
 	if port == "" || port == k.url.Port() {
 		return k, nil
+	}
+	if !number(port) {
+		return target{}, apierrors.NewBadRequest(fmt.Sprintf("invalid node request %q", id))
 	}
 	if err := c.proxyable(s, k.url.Hostname()); err != nil {
 		return target{}, err

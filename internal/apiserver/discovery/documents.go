@@ -37,6 +37,9 @@ func priorityOf(group string) int {
 	return customPriority
 }
 
+// terminatingVerbs are what is left of a kind whose definition is being deleted.
+var terminatingVerbs = []string{"delete", "deletecollection", "get", "list", "watch"}
+
 var allVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 
 // served is a resource in one of its versions.
@@ -53,9 +56,14 @@ func byGroupVersion(all []*apis.Resource) map[schema.GroupVersion][]served {
 		m[gv] = append(m[gv], served{r, gv.WithKind(kind)})
 	}
 	for _, r := range all {
-		add(r, r.Group, r.Version, r.Kind)
+		if !r.Unserved {
+			add(r, r.Group, r.Version, r.Kind)
+		}
 		for _, s := range r.Also {
 			add(r, s.Group, s.Version, s.Kind)
+		}
+		for _, v := range r.Versions {
+			add(v, v.Group, v.Version, v.Kind)
 		}
 	}
 	for _, list := range m {
@@ -183,6 +191,9 @@ func singular(s served) string {
 }
 
 func verbs(r *apis.Resource) []string {
+	if r.Custom != nil && r.Custom.Terminating {
+		return terminatingVerbs
+	}
 	if r.Verbs == nil {
 		return allVerbs
 	}
@@ -212,12 +223,16 @@ func subresources(s served) []servedSubresource {
 	return list
 }
 
-// storageHash names the version that objects are stored in; create-only kinds
-// are not stored.
+// storageHash names the version that objects are stored in; kinds that cannot be
+// watched are not stored.
 func storageHash(r *apis.Resource) string {
-	if !slices.Contains(verbs(r), "list") {
+	if !slices.Contains(verbs(r), "watch") {
 		return ""
 	}
-	sum := sha256.Sum256([]byte(r.Group + "/" + r.Version + "/" + r.Kind))
+	version := r.Version
+	if r.Custom != nil {
+		version = r.Custom.StorageVersion
+	}
+	sum := sha256.Sum256([]byte(r.Group + "/" + version + "/" + r.Kind))
 	return base64.StdEncoding.EncodeToString(sum[:8])
 }

@@ -41,8 +41,8 @@ type Accepts struct {
 }
 
 // Object is what an endpoint of built-in objects accepts; custom resources
-// leave out protobuf except for metadata.
-func Object(custom bool) Accepts {
+// leave out protobuf except for metadata, what is not tabular leaves out tables.
+func Object(custom, tabular bool) Accepts {
 	a := Accepts{Media: []Media{JSON, YAML, Protobuf}}
 	a.Kind = func(media Media, group, version, kind string) bool {
 		if kind == "" {
@@ -53,7 +53,7 @@ func Object(custom bool) Accepts {
 		}
 		switch kind {
 		case "Table":
-			return media != Protobuf
+			return tabular && media != Protobuf
 		case "PartialObjectMetadata", "PartialObjectMetadataList":
 			return true
 		}

@@ -31,7 +31,7 @@ func TestResponse(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := httptest.NewRequest("GET", "/", nil)
 			r.Header.Set("Accept", tt.accept)
-			got, err := Response(r, Object(tt.custom))
+			got, err := Response(r, Object(tt.custom, true))
 			if err != nil || got != tt.want {
 				t.Errorf("got %+v, %v; want %+v", got, err, tt.want)
 			}
@@ -42,7 +42,7 @@ func TestResponse(t *testing.T) {
 func TestNothingAcceptable(t *testing.T) {
 	r := httptest.NewRequest("GET", "/", nil)
 	r.Header.Set("Accept", "text/html")
-	_, err := Response(r, Object(false))
+	_, err := Response(r, Object(false, true))
 	if apierrors.ReasonForError(err) != "NotAcceptable" {
 		t.Errorf("got %v", err)
 	}

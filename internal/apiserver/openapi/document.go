@@ -7,6 +7,7 @@ package openapi
 
 import (
 	"reflect"
+	"slices"
 	"sort"
 	"strings"
 
@@ -23,7 +24,6 @@ var rawExtension = reflect.TypeFor[runtime.RawExtension]()
 type document struct {
 	models *models
 	paths  map[string]object
-	custom func(r *apis.Resource, version string) map[string]any
 	seen   map[string]int // operation ids
 }
 
@@ -41,11 +41,16 @@ func (s served) gv() schema.GroupVersion { return s.kind.GroupVersion() }
 func byGroupVersion(all []*apis.Resource) map[schema.GroupVersion][]served {
 	m := map[schema.GroupVersion][]served{}
 	for _, r := range all {
-		gvk := r.GroupVersionKind()
-		m[gvk.GroupVersion()] = append(m[gvk.GroupVersion()], served{r, gvk, r.New, r.NewList})
+		if gvk := r.GroupVersionKind(); !r.Unserved {
+			m[gvk.GroupVersion()] = append(m[gvk.GroupVersion()], served{r, gvk, r.New, r.NewList})
+		}
 		for _, s := range r.Also {
 			gvk := schema.GroupVersionKind{Group: s.Group, Version: s.Version, Kind: s.Kind}
 			m[gvk.GroupVersion()] = append(m[gvk.GroupVersion()], served{r, gvk, s.New, s.NewList})
+		}
+		for _, v := range r.Versions {
+			gvk := v.GroupVersionKind()
+			m[gvk.GroupVersion()] = append(m[gvk.GroupVersion()], served{v, gvk, v.New, v.NewList})
 		}
 	}
 	return m
@@ -61,8 +66,8 @@ func sortedVersions[T any](m map[schema.GroupVersion]T) []schema.GroupVersion {
 }
 
 // build describes the resources of some group versions, in version 2 or 3.
-func build(v3 bool, title, version string, gvs map[schema.GroupVersion][]served, custom func(*apis.Resource, string) map[string]any) object {
-	d := &document{models: newModels(v3), paths: map[string]object{}, custom: custom, seen: map[string]int{}}
+func build(v3 bool, title, version string, gvs map[schema.GroupVersion][]served) object {
+	d := &document{models: newModels(v3), paths: map[string]object{}, seen: map[string]int{}}
 	for _, gv := range sortedVersions(gvs) {
 		for _, s := range gvs[gv] {
 			d.declareKinds(s)
@@ -135,43 +140,89 @@ func (d *document) list(s served) object {
 	if !isCustom(s) {
 		return d.models.ref(typeOf(s.newList()))
 	}
-	name := customName(s.kind) + "List"
+	listKind := s.kind.Kind + "List"
+	if s.Custom != nil {
+		listKind = s.Custom.ListKind
+	}
+	name := customName(s.gv().WithKind(listKind))
 	if _, ok := d.models.all[name]; !ok {
 		properties := d.typeMeta()
 		properties["metadata"] = d.models.ref(reflect.TypeFor[metav1.ListMeta]())
-		properties["items"] = object{"type": "array", "items": d.body(s), "description": "List of " + s.Plural + "."}
-		d.models.all[name] = object{
-			"type": "object", "description": s.kind.Kind + "List is a list of " + s.kind.Kind, "properties": properties,
-			"required": []string{"items"}, "x-kubernetes-group-version-kind": []object{kindObject(s.gv().WithKind(s.kind.Kind + "List"))},
+		properties["items"] = object{
+			"type": "array", "items": d.body(s),
+			"description": "List of " + s.Plural + ". More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md",
 		}
+		model := object{
+			"type": "object", "description": listKind + " is a list of " + s.kind.Kind, "properties": properties,
+			"required": []string{"items"}, "x-kubernetes-group-version-kind": []object{kindObject(s.gv().WithKind(listKind))},
+		}
+		if fields := d.models.all[customName(s.kind)][selectableFields]; fields != nil {
+			model[selectableFields] = fields
+		}
+		d.models.all[name] = model
 	}
 	return d.models.refName(name)
 }
 
+const selectableFields = "x-kubernetes-selectable-fields"
+
 // customModel is the declared schema of a custom resource with the metadata
-// that every object has.
+// that every object has. OpenAPI 2 cannot say that there are other fields, too:
+// where there may be, it names none, or kubectl would refuse the others.
 func (d *document) customModel(s served) object {
-	model := object{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
-	if d.custom != nil {
-		if declared := d.custom(s.Resource, s.kind.Version); declared != nil {
-			model = object{}
-			for k, v := range declared {
-				model[k] = v
-			}
-		}
+	var model object
+	if s.Custom != nil {
+		model = s.Custom.OpenAPI(d.models.v3)
 	}
-	properties := d.typeMeta()
-	if declared, ok := model["properties"].(map[string]any); ok {
-		for k, v := range declared {
-			if properties[k] == nil {
-				properties[k] = v
-			}
-		}
+	if model == nil && d.models.v3 {
+		model = object{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
+	}
+	if model == nil {
+		model = object{"type": "object"}
+	} else {
+		d.embedMeta(model)
+		d.addMeta(model)
+	}
+	model["x-kubernetes-group-version-kind"] = []object{kindObject(s.kind)}
+	return model
+}
+
+func (d *document) addMeta(model object) {
+	properties, _ := model["properties"].(object)
+	if properties == nil {
+		properties = object{}
+	}
+	for name, schema := range d.typeMeta() {
+		properties[name] = schema
 	}
 	properties["metadata"] = d.models.ref(reflect.TypeFor[metav1.ObjectMeta]())
 	model["properties"] = properties
-	model["x-kubernetes-group-version-kind"] = []object{kindObject(s.kind)}
-	return model
+}
+
+// embedMeta gives embedded resources in a schema the fields that every resource has.
+func (d *document) embedMeta(model object) {
+	properties, _ := model["properties"].(object)
+	for _, of := range properties {
+		if of, ok := of.(object); ok {
+			d.embedMeta(of)
+		}
+	}
+	for _, name := range []string{"items", "additionalProperties"} {
+		if of, ok := model[name].(object); ok {
+			d.embedMeta(of)
+		}
+	}
+	if model["x-kubernetes-embedded-resource"] != true || model["x-kubernetes-preserve-unknown-fields"] == true && !d.models.v3 {
+		return
+	}
+	d.addMeta(model)
+	required, _ := model["required"].([]any)
+	for _, name := range []any{"kind", "apiVersion"} {
+		if !slices.Contains(required, name) {
+			required = append(required, name)
+		}
+	}
+	model["required"] = required
 }
 
 func (d *document) typeMeta() object {

@@ -29,9 +29,6 @@ import (
 type Config struct {
 	Catalogue *apis.Catalogue
 	Version   string // of the server
-	// Custom returns the declared OpenAPI v3 schema of a custom resource's
-	// version as JSON values. Nil, or a nil answer: any fields.
-	Custom func(r *apis.Resource, version string) map[string]any
 }
 
 // Handler serves /openapi/v2, /openapi/v3 and what lies below it.
@@ -98,7 +95,7 @@ func (h *Handler) versionLocked(gv schema.GroupVersion) (*compressed, error) {
 }
 
 func (h *Handler) compressDocument(v3 bool, gvs map[schema.GroupVersion][]served) (*compressed, error) {
-	body, err := marshal(build(v3, "Kubernetes", h.config.Version, gvs, h.config.Custom))
+	body, err := marshal(build(v3, "Kubernetes", h.config.Version, gvs))
 	if err != nil {
 		return nil, fmt.Errorf("describe the API: %w", err)
 	}

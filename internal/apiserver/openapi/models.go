@@ -15,6 +15,7 @@ import (
 	merge "sigs.k8s.io/structured-merge-diff/v6/schema"
 
 	"proa/internal/apis"
+	"proa/internal/apis/marker"
 )
 
 // object is a JSON object; its keys are written in order.
@@ -189,6 +190,9 @@ func (m *models) property(f reflect.StructField, doc string, mf merge.StructFiel
 	if s["$ref"] != nil && m.v3 && (doc != "" || mf.Default != nil) {
 		s = object{"allOf": []object{s}}
 	}
+	if values, ok := s["enum"].([]string); ok && doc != "" {
+		doc += "\n\nPossible enum values:\n - `\"" + strings.Join(values, "\"`\n - `\"") + "\"`"
+	}
 	if doc != "" {
 		s["description"] = doc
 	}
@@ -260,6 +264,10 @@ func (m *models) of(t reflect.Type) object {
 			return m.ref(t)
 		}
 		return object{"type": "object", "additionalProperties": m.of(t.Elem())}
+	case reflect.String:
+		if values := marker.Values(t); values != nil {
+			return object{"type": "string", "enum": values}
+		}
 	}
 	return basic(t.Kind())
 }

@@ -15,7 +15,10 @@ var (
 	objectTypes = []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"}
 	customTypes = []string{"application/json", "application/yaml"}
 	patchTypes  = []string{"application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json", "application/apply-patch+yaml"}
-	anyType     = []string{"*/*"}
+	// customPatchTypes have no strategic merge, whose rules only Go types declare;
+	// kubectl reads here whether it may send one.
+	customPatchTypes = []string{"application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"}
+	anyType          = []string{"*/*"}
 )
 
 // operation is one verb of one path, before it is written in either dialect.
@@ -146,7 +149,9 @@ func (d *document) addReadWrite(s served, path, name string, kind schema.GroupVe
 		op := base
 		op.id, op.action, op.doc, op.codes = "patch|"+name, "patch", "partially update the specified "+kind.Kind, codes("200", "201")
 		op.options, op.body = []reflect.Type{reflect.TypeFor[metav1.PatchOptions]()}, d.models.ref(reflect.TypeFor[metav1.Patch]())
-		op.bodyIs = patchTypes
+		if op.bodyIs = patchTypes; isCustom(s) {
+			op.bodyIs = customPatchTypes
+		}
 		d.add(path, "patch", op)
 	}
 }

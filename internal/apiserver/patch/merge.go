@@ -6,14 +6,21 @@ import (
 	"slices"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+
+	"proa/internal/apiserver/codec/jsonplan"
 )
 
 // mergeObjects is jsonpatch.MergePatch for two JSON objects, without taking apart
-// what the patch does not touch.
+// what the patch does not touch. Doc is well formed: the server wrote it.
 func mergeObjects(doc, patch []byte) ([]byte, error) {
-	var into, from map[string]json.RawMessage
-	if json.Unmarshal(doc, &into) != nil || json.Unmarshal(patch, &from) != nil || into == nil || from == nil {
+	members, ok := jsonplan.Members(doc)
+	var from map[string]json.RawMessage
+	if !ok || json.Unmarshal(patch, &from) != nil || from == nil {
 		return jsonpatch.MergePatch(doc, patch)
+	}
+	into := make(map[string]json.RawMessage, len(members)+len(from))
+	for _, m := range members {
+		into[m.Name] = m.Value
 	}
 	for name, value := range from {
 		current, ok := into[name]

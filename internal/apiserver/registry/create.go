@@ -96,34 +96,50 @@ func (r *Registry) recordCreated(q *Request, obj apis.Object, fieldManager strin
 // insert commits an admitted object, under up to nameAttempts names when the server picks the name.
 func (r *Registry) insert(ctx context.Context, q *Request, obj apis.Object, attrs *admission.Attributes) (*store.Item, error) {
 	generate := obj.GetGenerateName() != "" && obj.GetName() == ""
-	_, hooked := r.hooks[q.resource()]
+	hooked := r.hooked(q)
 	for attempt := 1; ; attempt++ {
 		if generate {
 			obj.SetName(generateName(obj.GetGenerateName()))
 		}
-		candidate := obj
-		var item *store.Item
+		var run struct {
+			obj    apis.Object
+			item   *store.Item
+			judged bool
+		}
+		run.obj = obj
 		err := r.write(ctx, attrs.DryRun, func(tx *store.Tx) (err error) {
 			if hooked { // a hook writes what it allocates into the object; a run that conflicts gives it back
-				candidate = obj.DeepCopyObject().(apis.Object)
+				run.obj, run.judged = obj.DeepCopyObject().(apis.Object), false
 			}
-			item, err = r.createIn(ctx, tx, q, candidate, attrs)
+			run.item, err = r.createIn(ctx, tx, q, run.obj, attrs, &run.judged)
 			return err
-		}, &item)
+		}, &run.item)
 		if err == nil {
-			return item, nil
+			return run.item, nil
 		}
 		if !errors.Is(err, store.ErrExists) {
-			return nil, status(err, q.resource(), candidate.GetName())
+			return nil, status(err, q.resource(), run.obj.GetName())
 		}
 		if !generate || attempt == nameAttempts {
-			return nil, r.exists(q, candidate, generate)
+			return nil, r.exists(q, run.obj, generate)
 		}
 	}
 }
 
+// hooked says that writes to the request's kind write other objects, too. Every run
+// of their transaction starts from the beginning.
+func (r *Registry) hooked(q *Request) bool {
+	_, ok := r.hooks[q.resource()]
+	return ok
+}
+
 // write runs a transaction. In a dry run nothing of it is kept, but *item, which
 // fn sets, becomes an item that is not stored.
+//
+// The store does not hear of a transaction before fn returns, and nobody waits
+// for fn: it may ask webhooks. What it found out about an object is kept when it
+// has to run again and finds the object unchanged, so that a webhook judges every
+// state of an object once, and the state it judged is the one that is committed.
 func (r *Registry) write(ctx context.Context, dryRun bool, fn func(tx *store.Tx) error, item **store.Item) error {
 	_, err := r.store.Update(ctx, func(tx *store.Tx) error {
 		err := fn(tx)
@@ -139,28 +155,52 @@ func (r *Registry) write(ctx context.Context, dryRun bool, fn func(tx *store.Tx)
 	return err
 }
 
-// createIn is the part of a create that may depend on stored state.
-func (r *Registry) createIn(ctx context.Context, tx *store.Tx, q *Request, obj apis.Object, attrs *admission.Attributes) (*store.Item, error) {
-	obj.SetCreationTimestamp(r.now())
-	obj.SetUID(newUID())
+// createIn is the part of a create that may depend on stored state. What is judged
+// by an earlier run is only committed.
+func (r *Registry) createIn(ctx context.Context, tx *store.Tx, q *Request, obj apis.Object, attrs *admission.Attributes, judged *bool) (*store.Item, error) {
 	if err := inNamespace(q, obj); err != nil {
 		return nil, err
 	}
-	res := q.View.Resource
 	key := store.Key{Resource: q.resource(), Namespace: obj.GetNamespace(), Name: obj.GetName()}
 	if _, err := tx.Get(key); key.Name != "" && err == nil {
 		return nil, store.ErrExists
 	}
-	hook := r.hooks[q.resource()]
+	if err := q.defined(tx); err != nil {
+		return nil, err
+	}
+	if !*judged {
+		if err := r.judgeCreate(ctx, tx, q, obj, attrs); err != nil {
+			return nil, err
+		}
+		*judged = true
+	}
+	if err := r.admission.Commit(tx, attrs); err != nil {
+		return nil, err
+	}
+	stored, err := q.stored(obj)
+	if err != nil {
+		return nil, err
+	}
+	return tx.Create(key, stored)
+}
+
+// judgeCreate completes an object that does not exist and lets everybody judge it.
+func (r *Registry) judgeCreate(ctx context.Context, tx *store.Tx, q *Request, obj apis.Object, attrs *admission.Attributes) error {
+	obj.SetCreationTimestamp(r.now())
+	obj.SetUID(newUID())
+	res, hook := q.View.Resource, r.hooks[q.resource()]
 	if res.PrepareCreate != nil {
 		res.PrepareCreate(obj)
+	}
+	if res.Requestor != nil {
+		res.Requestor(obj, q.User)
 	}
 	if res.Stamp != nil {
 		res.Stamp(obj, nil, r.now().Time)
 	}
 	if hook.create != nil {
 		if err := hook.create(tx, obj); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	obj.SetGeneration(1)
@@ -168,7 +208,7 @@ func (r *Registry) createIn(ctx context.Context, tx *store.Tx, q *Request, obj a
 		obj.SetGeneration(0)
 	}
 	if errs := validate(ctx, res, obj); len(errs) > 0 {
-		return nil, invalid(res.GroupVersionKind().GroupKind(), obj.GetName(), errs)
+		return invalid(res.GroupVersionKind().GroupKind(), obj.GetName(), errs)
 	}
 	if res.Warnings != nil {
 		for _, text := range res.Warnings(obj, nil) {
@@ -176,13 +216,7 @@ func (r *Registry) createIn(ctx context.Context, tx *store.Tx, q *Request, obj a
 		}
 	}
 	attrs.Object, attrs.Name = obj, obj.GetName()
-	if err := r.admission.Validate(ctx, attrs); err != nil {
-		return nil, err
-	}
-	if err := r.admission.Commit(tx, attrs); err != nil {
-		return nil, err
-	}
-	return tx.Create(key, obj)
+	return r.admission.Validate(ctx, attrs)
 }
 
 // exists is the error for a name that is taken.
@@ -200,7 +234,7 @@ func (r *Registry) exists(q *Request, obj apis.Object, generated bool) error {
 
 func (r *Registry) attributes(q *Request, op admissionv1.Operation, obj, old apis.Object, opts runtime.Object, dryRun bool) *admission.Attributes {
 	a := &admission.Attributes{
-		Operation: op, Resource: q.View.Resource, Subresource: q.Subresource,
+		Operation: op, Resource: q.View.Resource, Served: q.View.Served, Subresource: q.Subresource,
 		Namespace: q.namespace(), Name: q.Name, Options: opts, User: q.User, DryRun: dryRun,
 	}
 	if q.resource().Group == "" && q.resource().Resource == "namespaces" {

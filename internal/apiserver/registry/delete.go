@@ -7,6 +7,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,9 +34,10 @@ func (r *Registry) Delete(ctx context.Context, q *Request, opts metav1.DeleteOpt
 		warning.AddWarning(ctx, "", jobOrphanWarning)
 	}
 	dryRun := isDryRun(opts.DryRun)
+	var judged *store.Item
 	err = r.write(ctx, dryRun, func(tx *store.Tx) (err error) {
 		attempt := *opts.DeepCopy() // an attempt fills in the grace period
-		item, removed, err = r.deleteIn(ctx, tx, q, &attempt, dryRun)
+		item, removed, err = r.deleteIn(ctx, tx, q, &attempt, dryRun, &judged)
 		return err
 	}, &item)
 	if err != nil {
@@ -44,7 +46,9 @@ func (r *Registry) Delete(ctx context.Context, q *Request, opts metav1.DeleteOpt
 	return item, removed, nil
 }
 
-func (r *Registry) deleteIn(ctx context.Context, tx *store.Tx, q *Request, opts *metav1.DeleteOptions, dryRun bool) (*store.Item, bool, error) {
+// deleteIn deletes in a transaction. Judged is the state whose deletion admission
+// let pass in an earlier run.
+func (r *Registry) deleteIn(ctx context.Context, tx *store.Tx, q *Request, opts *metav1.DeleteOptions, dryRun bool, judged **store.Item) (*store.Item, bool, error) {
 	existing, err := tx.Get(q.key())
 	if err != nil {
 		return nil, false, err
@@ -53,17 +57,26 @@ func (r *Registry) deleteIn(ctx context.Context, tx *store.Tx, q *Request, opts 
 	if err := checkPreconditions(q, old, opts); err != nil {
 		return nil, false, err
 	}
-	attrs := r.attributes(q, admissionv1.Delete, nil, old, opts, dryRun)
-	if err := r.admission.Admit(ctx, attrs); err != nil {
+	if old, err = q.load(existing); err != nil {
 		return nil, false, err
 	}
-	if err := r.admission.Validate(ctx, attrs); err != nil {
-		return nil, false, err
+	attrs := r.attributes(q, admissionv1.Delete, nil, old, opts, dryRun)
+	if *judged != existing {
+		if err := r.admission.Admit(ctx, attrs); err != nil {
+			return nil, false, err
+		}
+		if err := r.admission.Validate(ctx, attrs); err != nil {
+			return nil, false, err
+		}
+		*judged = existing
 	}
 	if err := r.admission.Commit(tx, attrs); err != nil {
 		return nil, false, err
 	}
-	obj := old.DeepCopyObject().(apis.Object)
+	obj := existing.Object.DeepCopyObject().(apis.Object)
+	if crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition); ok && crd.DeletionTimestamp == nil {
+		return r.deleteDefinition(tx, existing, crd)
+	}
 	if ns, ok := obj.(*corev1.Namespace); ok {
 		return r.deleteNamespace(tx, q, existing, ns, opts)
 	}

@@ -105,8 +105,12 @@ func (q *Request) object(item *store.Item) (client.Object, error) {
 	if item == nil {
 		return nil, nil
 	}
-	if q.View.Served == nil || q.Subresource == "scale" {
+	if q.Subresource == "scale" {
 		return item.Object, nil
+	}
+	if q.View.Served == nil {
+		obj, err := q.load(item)
+		return obj, status(err, q.resource(), q.Name)
 	}
 	obj, err := wire.Of(q.View).FromHub(item.Object)
 	if err != nil {
@@ -117,7 +121,13 @@ func (q *Request) object(item *store.Item) (client.Object, error) {
 
 // hub returns a caller's object in the hub version.
 func (q *Request) hub(obj client.Object) (apis.Object, error) {
-	if sub := q.View.Subresource(q.Subresource); q.View.Served == nil || sub != nil && sub.New != nil {
+	sub := q.View.Subresource(q.Subresource)
+	if c := q.View.Custom; c != nil && (sub == nil || sub.New == nil) {
+		if _, err := c.Coerce(obj, false); err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+	}
+	if q.View.Served == nil || sub != nil && sub.New != nil {
 		return wire.Bare(obj), nil
 	}
 	hub, err := wire.Of(q.View).ToHub(obj)

@@ -190,6 +190,7 @@ func difference(r *apis.Resource, obj, old apis.Object) change {
 	var c change
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		c = unstructuredDifference(u, old.(*unstructured.Unstructured))
+		c.spec = c.spec || c.any && r.Subresource("status") == nil // the status is as good as any field
 	} else {
 		c = structDifference(reflect.ValueOf(obj).Elem(), reflect.ValueOf(old).Elem())
 	}

@@ -24,6 +24,9 @@ const catchUp = 3 * time.Second
 // Get returns one object. The scale subresource is computed; every other
 // subresource that can be read is the object itself.
 func (r *Registry) Get(ctx context.Context, q *Request, opts metav1.GetOptions) (*store.Item, error) {
+	if s := r.sources[q.resource()]; s != nil {
+		return r.getComputed(q, s)
+	}
 	if err := r.reach(ctx, opts.ResourceVersion, "resourceVersion"); err != nil {
 		return nil, err
 	}
@@ -80,11 +83,22 @@ func (r *Registry) List(ctx context.Context, q *Request, opts metav1.ListOptions
 	if err != nil {
 		return nil, err
 	}
+	if s := r.sources[q.resource()]; s != nil {
+		return r.listComputed(q, s, sel), nil
+	}
 	page, err := r.page(ctx, q, &opts)
 	if err != nil {
 		return nil, err
 	}
-	return page.collect(q, sel), nil
+	list := page.collect(q, sel)
+	if c := q.View.Custom; c != nil && c.Prepare != nil {
+		objs := make([]apis.Object, len(list.Items))
+		for i, item := range list.Items {
+			objs[i] = item.Object
+		}
+		c.Prepare(objs)
+	}
+	return list, nil
 }
 
 // page is where a list reads.

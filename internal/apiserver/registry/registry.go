@@ -15,7 +15,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/managedfields"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -68,10 +67,6 @@ type Config struct {
 
 	Clock clock.WithTicker // nil: the real one
 
-	// TypeConverter gives the merge schema of a custom resource; nil, or a nil
-	// answer, means that every list and map of it merges as its shape suggests.
-	TypeConverter func(*apis.Resource) managedfields.TypeConverter
-
 	ServiceCIDRs  []netip.Prefix    // default 10.96.0.0/12; at most one per IP family
 	NodePortRange utilnet.PortRange // default 30000-32767
 
@@ -94,6 +89,7 @@ type Registry struct {
 
 	handlers map[endpoint]Handler
 	hooks    map[schema.GroupResource]hooks
+	sources  map[schema.GroupResource]Source
 }
 
 // endpoint names what a Handler serves.
@@ -138,8 +134,9 @@ func New(c Config) (*Registry, error) {
 	r := &Registry{
 		store: c.Store, catalogue: c.Catalogue, admission: c.Admission,
 		authorizer: c.Authorizer, clock: c.Clock, services: services, config: c,
-		managers: apply.New(c.TypeConverter, c.Clock),
+		managers: apply.New(c.Clock),
 		handlers: map[endpoint]Handler{},
+		sources:  map[schema.GroupResource]Source{},
 	}
 	r.hooks = map[schema.GroupResource]hooks{
 		{Resource: "services"}: {create: services.Create, update: services.Update, remove: services.Remove},

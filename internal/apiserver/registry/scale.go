@@ -2,6 +2,10 @@ package registry
 
 import (
 	"context"
+	"fmt"
+	"math"
+	"strings"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -21,10 +25,19 @@ import (
 	"proa/internal/store"
 )
 
-// scales is the kind of a scale subresource's body. It is never stored.
-var scales = &apis.Resource{
+// Scales is the kind of a scale subresource's body. It is never stored.
+var Scales = &apis.Resource{
 	Group: "autoscaling", Version: "v1", Kind: "Scale", Plural: "scales",
 	New: apis.New[autoscalingv1.Scale],
+	Columns: []metav1.TableColumnDefinition{
+		apis.NameColumn,
+		apis.Column("Desired", "integer", autoscalingv1.ScaleSpec{}.SwaggerDoc()["replicas"]),
+		apis.Column("Available", "integer", autoscalingv1.ScaleStatus{}.SwaggerDoc()["replicas"]),
+		apis.AgeColumn,
+	},
+	Row: apis.Cells(func(s *autoscalingv1.Scale, now time.Time) []any {
+		return []any{s.Name, s.Spec.Replicas, s.Status.Replicas, apis.AgeOf(s, now)}
+	}),
 }
 
 // scaleOf computes the scale of an object.
@@ -40,8 +53,15 @@ func scaleOf(sub *apis.Subresource, obj apis.Object) *autoscalingv1.Scale {
 }
 
 func (r *Registry) scaleItem(q *Request, sub *apis.Subresource, item *store.Item) (*store.Item, error) {
-	scale := scaleOf(sub, item.Object)
-	entries, err := scaleHandler(q, item.Object).ToSubresource()
+	obj, err := q.load(item)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	if missing := sub.Scale.Missing; missing != nil && missing(obj) {
+		return nil, apierrors.NewInternalError(fmt.Errorf("the spec replicas field %q does not exist", replicasPath(q, sub)))
+	}
+	scale := scaleOf(sub, obj)
+	entries, err := scaleHandler(q, sub, obj).ToSubresource()
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
@@ -50,7 +70,17 @@ func (r *Registry) scaleItem(q *Request, sub *apis.Subresource, item *store.Item
 }
 
 // scaleHandler maps ownership of the object's replicas to that of the scale's.
-func scaleHandler(q *Request, obj apis.Object) *managedfields.ScaleHandler {
+func scaleHandler(q *Request, sub *apis.Subresource, obj apis.Object) *managedfields.ScaleHandler {
+	if sub.Scale.Paths != nil {
+		paths := managedfields.ResourcePathMappings{}
+		for version, names := range sub.Scale.Paths {
+			paths[version] = nil
+			for _, name := range names {
+				paths[version] = append(paths[version], fieldpath.PathElement{FieldName: &name})
+			}
+		}
+		return managedfields.NewScaleHandler(obj.GetManagedFields(), wire.Of(q.View).GroupVersion(), paths)
+	}
 	replicas := fieldpath.MakePathOrDie("spec", "replicas")
 	paths := managedfields.ResourcePathMappings{q.View.GroupVersionKind().GroupVersion().String(): replicas}
 	for _, s := range q.View.Also {
@@ -58,6 +88,14 @@ func scaleHandler(q *Request, obj apis.Object) *managedfields.ScaleHandler {
 	}
 	return managedfields.NewScaleHandler(obj.GetManagedFields(), wire.Of(q.View).GroupVersion(), paths)
 }
+
+// replicasPath is where an object has its replicas, as its definition says it.
+func replicasPath(q *Request, sub *apis.Subresource) string {
+	return "." + strings.Join(sub.Scale.Paths[q.View.GroupVersionKind().GroupVersion().String()], ".")
+}
+
+// noReplicas stands for replicas that an object does not have, while they are written.
+const noReplicas = math.MinInt32
 
 // scaleWrite is one write through a scale subresource.
 type scaleWrite struct {
@@ -93,7 +131,7 @@ func (r *Registry) patchScale(ctx context.Context, q *Request, sub *apis.Subreso
 		}
 		return r.writeScale(ctx, q, w)
 	}
-	p := &patch.Patch{Type: pt, Data: data, Form: wire.Hub(scales), FieldValidation: opts.FieldValidation}
+	p := &patch.Patch{Type: pt, Data: data, Form: wire.Hub(Scales), FieldValidation: opts.FieldValidation}
 	w.scale = func(ctx context.Context, m *apply.Manager, old *autoscalingv1.Scale) (apis.Object, error) {
 		scale, err := p.Apply(ctx, old)
 		if err == nil {
@@ -106,14 +144,17 @@ func (r *Registry) patchScale(ctx context.Context, q *Request, sub *apis.Subreso
 
 // writeScale changes the replicas of an object through its scale.
 func (r *Registry) writeScale(ctx context.Context, q *Request, w *scaleWrite) (*store.Item, bool, error) {
-	m, err := r.managers.For(apis.View{Resource: scales}, "scale")
+	m, err := r.managers.For(apis.View{Resource: Scales}, "scale")
 	if err != nil {
 		return nil, false, apierrors.NewInternalError(err)
 	}
 	e := &edit{options: w.options, dryRun: isDryRun(w.options.DryRun), sub: w.sub, uid: w.uid}
 	e.object = func(ctx context.Context, parent apis.Object) (apis.Object, error) {
-		handler := scaleHandler(q, parent)
+		handler := scaleHandler(q, w.sub, parent)
 		old := scaleOf(w.sub, parent)
+		if missing := w.sub.Scale.Missing; missing != nil && missing(parent) {
+			old.Spec.Replicas = noReplicas
+		}
 		if old.ManagedFields, err = handler.ToSubresource(); err != nil {
 			return nil, apierrors.NewInternalError(err)
 		}
@@ -142,8 +183,11 @@ func (r *Registry) writeScale(ctx context.Context, q *Request, w *scaleWrite) (*
 
 // scaled returns parent with what scale says.
 func (r *Registry) scaled(q *Request, w *scaleWrite, handler *managedfields.ScaleHandler, scale *autoscalingv1.Scale, parent apis.Object) (apis.Object, error) {
+	if scale.Spec.Replicas == noReplicas {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the spec replicas field %q cannot be empty", replicasPath(q, w.sub)))
+	}
 	if errs := validateScale(q, scale); len(errs) > 0 {
-		return nil, invalid(scales.GroupVersionKind().GroupKind(), scale.Name, errs)
+		return nil, invalid(Scales.GroupVersionKind().GroupKind(), scale.Name, errs)
 	}
 	obj := parent.DeepCopyObject().(apis.Object)
 	w.sub.Scale.SetReplicas(obj, scale.Spec.Replicas)

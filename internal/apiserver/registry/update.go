@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/warning"
 
+	"proa/internal/admission"
 	"proa/internal/apis"
 	"proa/internal/store"
 )
@@ -42,6 +43,17 @@ type edit struct {
 	// body and oldBody are what admission sees in place of the object, set by
 	// object once it has let the mutating plugins at them: a Scale.
 	body, oldBody apis.Object
+
+	draft *draft // of the last run
+}
+
+// draft is a new state that has been completed and judged.
+type draft struct {
+	from    *store.Item // the state it replaces; nil: there is none
+	obj     apis.Object
+	attrs   *admission.Attributes
+	differs bool
+	judged  bool
 }
 
 // Update replaces an object, or the part of it that a subresource writes. It owns obj.
@@ -131,13 +143,30 @@ func (r *Registry) editIn(ctx context.Context, tx *store.Tx, q *Request, e *edit
 	if err != nil {
 		return nil, false, err
 	}
-	old := existing.Object
+	if d := e.draft; d == nil || d.from != existing || r.hooked(q) {
+		if e.draft, err = r.drafted(ctx, tx, q, e, existing); err != nil {
+			return nil, false, err
+		}
+	}
+	if err := r.admission.Commit(tx, e.draft.attrs); err != nil {
+		return nil, false, err
+	}
+	item, err := r.put(tx, q, existing, e.draft.obj, e.draft.differs)
+	return item, false, err
+}
+
+// drafted makes the new state of an object and lets everybody judge it.
+func (r *Registry) drafted(ctx context.Context, tx *store.Tx, q *Request, e *edit, existing *store.Item) (*draft, error) {
+	old, err := q.load(existing)
+	if err != nil {
+		return nil, err
+	}
 	if e.uid != "" && e.uid != string(old.GetUID()) {
-		return nil, false, conflict(q.resource(), q.Name, "Precondition failed: UID in precondition: %v, UID in object meta: %v", e.uid, old.GetUID())
+		return nil, conflict(q.resource(), q.Name, "Precondition failed: UID in precondition: %v, UID in object meta: %v", e.uid, old.GetUID())
 	}
 	obj, err := e.object(ctx, old)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	if e.record != nil {
 		e.record(obj, old)
@@ -146,24 +175,20 @@ func (r *Registry) editIn(ctx context.Context, tx *store.Tx, q *Request, e *edit
 	if e.body != nil {
 		attrs.Object, attrs.OldObject = e.body, e.oldBody
 	} else if err := r.admit(ctx, q, attrs); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	dedupOwners(ctx, obj, duplicateOwnersAfterMutated)
 	if err := checkVersion(q, obj, old); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	differs, err := r.prepareUpdate(ctx, tx, q, e, obj, old)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	if err := r.admission.Validate(ctx, attrs); err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	if err := r.admission.Commit(tx, attrs); err != nil {
-		return nil, false, err
-	}
-	item, err := r.put(tx, q, existing, obj, differs.any)
-	return item, false, err
+	return &draft{from: existing, obj: obj, attrs: attrs, differs: differs.any, judged: true}, nil
 }
 
 // checkVersion holds a write to the resourceVersion it names.
@@ -240,13 +265,18 @@ func keepSystemFields(obj, old apis.Object) {
 // put commits what changed: nothing when nothing did, and the removal of the
 // object when its last finalizer went.
 func (r *Registry) put(tx *store.Tx, q *Request, existing *store.Item, obj apis.Object, differs bool) (*store.Item, error) {
-	if removable(obj, existing.Object) && r.mayRemove(q, obj) {
-		return r.removeIn(tx, q, obj)
-	}
-	if !differs {
+	removed := removable(obj, existing.Object) && r.mayRemove(q, obj)
+	if !removed && !differs && !q.outdated(existing) {
 		return existing, nil
 	}
-	return tx.Put(existing.Key, obj)
+	stored, err := q.stored(obj)
+	if err != nil {
+		return nil, err
+	}
+	if removed {
+		return r.removeIn(tx, q, stored)
+	}
+	return tx.Put(existing.Key, stored)
 }
 
 // removable says that an update took the last thing that kept a deleted object.
@@ -257,6 +287,17 @@ func removable(obj, old apis.Object) bool {
 
 // createByEdit makes the object that an apply or a PUT found missing.
 func (r *Registry) createByEdit(ctx context.Context, tx *store.Tx, q *Request, e *edit) (*store.Item, error) {
+	if d := e.draft; d == nil || d.from != nil || r.hooked(q) {
+		d, err := r.draftedNew(ctx, q, e)
+		if err != nil {
+			return nil, err
+		}
+		e.draft = d
+	}
+	return r.createIn(ctx, tx, q, e.draft.obj, e.draft.attrs, &e.draft.judged)
+}
+
+func (r *Registry) draftedNew(ctx context.Context, q *Request, e *edit) (*draft, error) {
 	obj, err := e.object(ctx, nil)
 	if err != nil {
 		return nil, err
@@ -282,5 +323,5 @@ func (r *Registry) createByEdit(ctx context.Context, tx *store.Tx, q *Request, e
 	dedupOwners(ctx, obj, duplicateOwnersAfterMutated)
 	wipe(obj)
 	obj.SetResourceVersion("")
-	return r.createIn(ctx, tx, q, obj, attrs)
+	return &draft{obj: obj, attrs: attrs}, nil
 }

@@ -50,6 +50,9 @@ const initialBatch = 500
 // Watch starts a stream of the objects that the options select. It ends when ctx
 // does; call Stop when done before that.
 func (r *Registry) Watch(ctx context.Context, q *Request, opts metav1.ListOptions) (*Watch, error) {
+	if err := r.watchComputed(q); err != nil {
+		return nil, err
+	}
 	if err := validateListOptions(&opts, true); err != nil {
 		return nil, err
 	}
@@ -63,6 +66,12 @@ func (r *Registry) Watch(ctx context.Context, q *Request, opts metav1.ListOption
 	}
 	if timeout := opts.TimeoutSeconds; opts.AllowWatchBookmarks || timeout != nil {
 		w.alarm = newAlarm(ctx, r.clock, opts.AllowWatchBookmarks, timeout)
+	}
+	if c := q.View.Custom; c != nil { // when its objects look otherwise, the client has to ask again
+		if w.alarm == nil {
+			w.alarm = &alarm{done: make(chan struct{})}
+		}
+		w.alarm.forget = context.AfterFunc(c.Lifetime, func() { w.alarm.ring(dueEnd) })
 	}
 	return w, nil
 }
@@ -176,13 +185,11 @@ func (w *Watch) wait(ctx context.Context) ([]store.Event, due, error) {
 		changes, err := w.source.Next(ctx)
 		return changes, dueNothing, watchError(err)
 	}
-	inner, cancel := context.WithCancel(ctx)
-	defer cancel()
-	if d := w.alarm.arm(cancel); d != dueNothing {
+	if d := w.alarm.arm(ctx); d != dueNothing {
 		return nil, d, nil
 	}
-	changes, err := w.source.Next(inner)
-	if err != nil && ctx.Err() == nil && inner.Err() != nil {
+	changes, err := w.source.Next(w.alarm.waiting)
+	if err != nil && ctx.Err() == nil && w.alarm.waiting.Err() != nil {
 		return nil, w.alarm.take(), nil
 	}
 	return changes, dueNothing, watchError(err)
@@ -236,12 +243,16 @@ const (
 
 // alarm interrupts a watch that waits for changes when a bookmark or its end is due.
 type alarm struct {
-	mu     sync.Mutex
-	rang   due
-	cancel context.CancelFunc // of the wait in progress, if any
+	waiting context.Context // what a wait ends with; used by the watch's reader
+	within  context.Context // what waiting was made from
 
-	done chan struct{}
-	once sync.Once
+	mu     sync.Mutex // guards what follows
+	rang   due
+	cancel context.CancelFunc // of waiting
+
+	done   chan struct{}
+	once   sync.Once
+	forget func() bool // stops waiting for the end of a custom resource; nil: none
 }
 
 func newAlarm(ctx context.Context, c clock.WithTicker, bookmarks bool, timeoutSeconds *int64) *alarm {
@@ -298,11 +309,18 @@ func (a *alarm) ring(d due) {
 	}
 }
 
-// arm lets the alarm interrupt a wait that starts now, unless it has rung already.
-func (a *alarm) arm(cancel context.CancelFunc) due {
+// arm lets the alarm interrupt a wait within ctx that starts now, unless it has
+// rung already. The context of the wait is made anew only when it has to be.
+func (a *alarm) arm(ctx context.Context) due {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.cancel = cancel
+	if a.within != ctx || a.waiting.Err() != nil {
+		if a.cancel != nil {
+			a.cancel()
+		}
+		a.within = ctx
+		a.waiting, a.cancel = context.WithCancel(ctx)
+	}
 	return a.takeLocked()
 }
 
@@ -321,4 +339,14 @@ func (a *alarm) takeLocked() due {
 	return d
 }
 
-func (a *alarm) stop() { a.once.Do(func() { close(a.done) }) }
+func (a *alarm) stop() {
+	a.once.Do(func() { close(a.done) })
+	if a.forget != nil {
+		a.forget()
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.cancel != nil {
+		a.cancel()
+	}
+}

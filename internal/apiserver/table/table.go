@@ -135,7 +135,14 @@ func (p *Printer) headers(wanted bool) []metav1.TableColumnDefinition {
 }
 
 func (p *Printer) writeRow(w *bytes.Buffer, item *store.Item) error {
-	cells, err := json.Marshal(p.cells(item.Object))
+	obj := item.Object
+	if c := p.Resource.Custom; c != nil {
+		var err error
+		if obj, err = c.Load(obj); err != nil {
+			return err
+		}
+	}
+	cells, err := json.Marshal(p.cells(obj))
 	if err != nil {
 		return err
 	}
@@ -150,7 +157,7 @@ func (p *Printer) writeRow(w *bytes.Buffer, item *store.Item) error {
 			return err
 		}
 	default:
-		if err := p.writeMetadata(w, item.Object); err != nil {
+		if err := p.writeMetadata(w, obj); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ package wire
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +15,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"proa/internal/apis"
+	"proa/internal/apiserver/codec/jsonplan"
 )
 
 // Form is one served version of a kind.
@@ -23,6 +25,7 @@ type Form struct {
 
 	served *apis.Served      // nil: this is the hub version
 	def    func(apis.Object) // hub defaults, nil: none
+	custom *apis.Custom      // nil: a built-in kind
 }
 
 // Of returns the form that a view's clients speak.
@@ -39,7 +42,7 @@ func Of(v apis.View) Form {
 
 // Hub returns the form of a resource's hub version.
 func Hub(r *apis.Resource) Form {
-	return Form{GroupVersionKind: r.GroupVersionKind(), New: r.New, def: r.Default}
+	return Form{GroupVersionKind: r.GroupVersionKind(), New: r.New, def: r.Default, custom: r.Custom}
 }
 
 // Body returns the form of a subresource's body: that of the object itself
@@ -112,6 +115,20 @@ func Typed(obj apis.Object, gvk schema.GroupVersionKind) apis.Object {
 	return out
 }
 
+// Detached returns a copy of a custom resource whose metadata can be set without
+// touching obj; what lies below it and beside it is shared.
+func Detached(obj apis.Object) apis.Object {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return obj
+	}
+	object := maps.Clone(u.Object)
+	if meta, ok := object["metadata"].(map[string]any); ok {
+		object["metadata"] = maps.Clone(meta)
+	}
+	return &unstructured.Unstructured{Object: object}
+}
+
 // Bare clears the TypeMeta of a built-in object in place and returns it.
 func Bare(obj apis.Object) apis.Object {
 	if _, ok := obj.(runtime.Unstructured); !ok {
@@ -136,13 +153,36 @@ func (f Form) Decode(data []byte, strict bool) (obj apis.Object, complaints []er
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		u.Object = map[string]any{}
 		into = &u.Object
+	} else if jsonplan.Decode(data, obj) {
+		return obj, nil, nil // there is nothing to complain about
+	} else {
+		obj = f.New()
+		into = obj
 	}
 	if strict {
 		complaints, err = kjson.UnmarshalStrict(data, into)
 	} else {
 		err = kjson.UnmarshalCaseSensitivePreserveInts(data, into)
 	}
-	return obj, complaints, err
+	if err != nil {
+		return obj, complaints, err
+	}
+	unknown, err := f.Coerce(obj, strict)
+	return obj, append(complaints, unknown...), err
+}
+
+// Coerce drops from a decoded object what its schema does not know, with a
+// complaint for each field when report is set. Built-in types need none: decoding
+// has done so.
+func (f Form) Coerce(obj apis.Object, report bool) (complaints []error, err error) {
+	if f.custom == nil {
+		return nil, nil
+	}
+	unknown, err := f.custom.Coerce(obj, report)
+	for _, path := range unknown {
+		complaints = append(complaints, fmt.Errorf("unknown field %q", path))
+	}
+	return complaints, err
 }
 
 // Strict says whether a fieldValidation directive wants complaints at all. The

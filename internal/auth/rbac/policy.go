@@ -34,7 +34,7 @@ type policy struct {
 	name      string
 	rules     []rbacv1.PolicyRule
 	aggregate string // rules come from roles labelled aggregate-to-<this>
-	into      string // label aggregate-to-<this>
+	into      string // labels aggregate-to-<each of these>
 }
 
 // on is a rule for resources: verbs, groups and resources are space-separated.
@@ -62,8 +62,8 @@ const aggregateLabel = "rbac.authorization.k8s.io/aggregate-to-"
 
 func (p policy) role() *rbacv1.ClusterRole {
 	role := &rbacv1.ClusterRole{ObjectMeta: bootstrapMeta(p.name), Rules: p.rules}
-	if p.into != "" {
-		role.Labels[aggregateLabel+p.into] = "true"
+	for _, into := range strings.Fields(p.into) {
+		role.Labels[aggregateLabel+into] = "true"
 	}
 	if p.aggregate != "" {
 		role.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{
@@ -155,6 +155,9 @@ func userPolicies() []policy {
 			on(read, "policy", "poddisruptionbudgets poddisruptionbudgets/status"),
 			on(read, nets, "networkpolicies ingresses ingresses/status"),
 			on(read, res, "resourceclaims resourceclaims/status resourceclaimtemplates"),
+		}},
+		{name: "system:aggregated-metrics-reader", into: "admin edit view", rules: []rbacv1.PolicyRule{
+			on(read, "metrics.k8s.io", "nodes pods"),
 		}},
 		{name: "system:discovery", rules: []rbacv1.PolicyRule{
 			get("/livez /readyz /healthz /version /version/ /openapi /openapi/* /api /api/* /apis /apis/*"),

@@ -40,6 +40,7 @@ type World struct {
 	Catalogue *apis.Catalogue // what API serves
 
 	controllers client.API
+	registry    *registry.Registry
 
 	mu     sync.Mutex // guards what follows
 	events []string
@@ -65,7 +66,7 @@ func Run(t *testing.T, test func(w *World)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := &World{T: t, Catalogue: catalogue, writes: map[string]int{},
+		w := &World{T: t, registry: r, Catalogue: catalogue, writes: map[string]int{},
 			API: r.As(&user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup}})}
 		w.controllers = &counted{API: r.As(&user.DefaultInfo{Name: "controller", Groups: []string{user.SystemPrivilegedGroup}}), world: w}
 		w.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}})
@@ -95,6 +96,19 @@ func (w *World) Start(build func(controllers.Config) []Runner) (stop func()) {
 		cancel()
 		wg.Wait()
 	}
+}
+
+// Serve adds a kind that s computes.
+func (w *World) Serve(resource *apis.Resource, s registry.Source) {
+	w.T.Helper()
+	if err := w.registry.Serve(resource, s); err != nil {
+		w.T.Fatal(err)
+	}
+}
+
+// As is the API as another user.
+func (w *World) As(name string, groups ...string) client.API {
+	return w.registry.As(&user.DefaultInfo{Name: name, Groups: groups})
 }
 
 // Settle waits until nothing happens any more before time passes.

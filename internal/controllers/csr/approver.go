@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -45,6 +46,13 @@ func (c *Controller) approve(ctx context.Context, key controllers.Key) (controll
 	request, err := parse(csr)
 	if err != nil {
 		return controllers.Result{}, nil // admission lets none in
+	}
+	if csr.Spec.SignerName == certificatesv1.KubeletServingSignerName {
+		if why := c.refusal(csr, request); why != "" {
+			slog.InfoContext(ctx, "certificate request of a node is left to a person", "csr", csr.Name, "why", why)
+			return controllers.Result{}, nil
+		}
+		return controllers.Result{}, ignoreStale(c.setApproved(ctx, csr, "Auto approving kubelet serving certificate of addresses that are the node's alone."))
 	}
 	for _, r := range recognizers {
 		if !r.recognize(csr, request) {

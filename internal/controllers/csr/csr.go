@@ -1,5 +1,5 @@
 // Package csr serves CertificateSigningRequests: it approves those of kubelets
-// for themselves, signs approved ones of the signers that the cluster's CA
+// for themselves (serving.go says when for serving certificates), signs approved ones of the signers that the cluster's CA
 // stands for, and removes old ones.
 package csr
 
@@ -30,14 +30,18 @@ type Controller struct {
 	loops    []*controllers.Loop
 	api      client.API
 	requests *client.Informer[*certificatesv1.CertificateSigningRequest]
+	nodes    *client.Informer[*corev1.Node]
 	clock    clock.PassiveClock
 	sign     Sign
+	serving  Serving
 }
 
-// New returns a controller that signs with sign.
-func New(c controllers.Config, sign Sign) *Controller {
+// New returns a controller that signs with sign and approves serving
+// certificates of nodes within the limits of serving.
+func New(c controllers.Config, sign Sign, serving Serving) *Controller {
 	r := &Controller{
-		api: c.Cache.API(), requests: client.Shared[*certificatesv1.CertificateSigningRequest](c.Cache), clock: c.Clock, sign: sign,
+		api: c.Cache.API(), requests: client.Shared[*certificatesv1.CertificateSigningRequest](c.Cache),
+		nodes: client.Shared[*corev1.Node](c.Cache), clock: c.Clock, sign: sign, serving: serving,
 	}
 	r.loops = []*controllers.Loop{
 		controllers.NewLoop("csrapproving", c, r.approve),
@@ -51,6 +55,7 @@ func New(c controllers.Config, sign Sign) *Controller {
 			}
 		}
 	})
+	r.watchNodes()
 	return r
 }
 

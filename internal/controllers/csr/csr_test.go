@@ -50,7 +50,7 @@ func run(t *testing.T, allowed map[string]string, test func(w *controllertest.Wo
 		}
 		defer w.Start(func(c controllers.Config) []controllertest.Runner {
 			c.Cache = c.Cache.As(reviewing{c.Cache.API(), allowed})
-			return []controllertest.Runner{New(c, ca.Cluster.Sign)}
+			return []controllertest.Runner{New(c, ca.Cluster.Sign, serving)}
 		})()
 		test(w, ca)
 	})
@@ -75,10 +75,10 @@ func (r request) create(w *controllertest.World) {
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	_, err = client.Of[*certificatesv1.CertificateSigningRequest](w.API).Create(w.T.Context(), &certificatesv1.CertificateSigningRequest{
+	_, err = client.Of[*certificatesv1.CertificateSigningRequest](w.As(r.user)).Create(w.T.Context(), &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: "csr"},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
-			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), Username: r.user,
+			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), Username: "forged",
 			SignerName: r.signer, Usages: r.usages, ExpirationSeconds: r.seconds,
 		},
 	})

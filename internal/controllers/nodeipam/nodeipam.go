@@ -32,12 +32,14 @@ type Controller struct {
 	mu      sync.Mutex          // guards what follows
 	pools   []*pool             // one per range of the cluster
 	waiting map[string]struct{} // nodes for which no range was left
+	claimed map[string][]netip.Prefix
 }
 
 // New returns a controller that cuts from ranges, at most one per IP family,
 // the cluster's first family first.
 func New(c controllers.Config, ranges ...netip.Prefix) (*Controller, error) {
-	n := &Controller{nodes: client.Shared[*corev1.Node](c.Cache), events: c.Events("cidrAllocator"), waiting: map[string]struct{}{}}
+	n := &Controller{nodes: client.Shared[*corev1.Node](c.Cache), events: c.Events("cidrAllocator"),
+		waiting: map[string]struct{}{}, claimed: map[string][]netip.Prefix{}}
 	for _, r := range ranges {
 		p, err := newPool(r)
 		if err != nil {
@@ -65,19 +67,60 @@ func New(c controllers.Config, ranges ...netip.Prefix) (*Controller, error) {
 	return n, nil
 }
 
+// Claim reserves the ranges of a node before it registers, and for as long as
+// this controller lives: the network of the server's own node need not wait for
+// its Node. It answers with the ranges that the node has among nodes, all that
+// have registered so far, or else with the next free ones.
+func (n *Controller) Claim(name string, nodes []*corev1.Node) ([]netip.Prefix, error) {
+	n.mu.Lock()
+	for _, node := range nodes {
+		n.markLocked(node, true)
+		if node.Name == name && len(node.Spec.PodCIDRs) > 0 {
+			n.claimed[name] = prefixes(node)
+		}
+	}
+	cidrs, has := n.claimed[name]
+	n.mu.Unlock()
+	if has {
+		return cidrs, nil
+	}
+	cidrs, ok := n.take(name)
+	if !ok {
+		return nil, fmt.Errorf("no range of pod addresses is left for node %s", name)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.claimed[name] = cidrs
+	return cidrs, nil
+}
+
 // Run works until ctx ends.
 func (n *Controller) Run(ctx context.Context) error { return n.loop.Run(ctx) }
 
 func (n *Controller) markLocked(node *corev1.Node, taken bool) {
-	for _, text := range node.Spec.PodCIDRs {
-		cidr, err := netip.ParsePrefix(text)
-		if err != nil {
-			continue // the API server lets none in
-		}
+	for _, cidr := range prefixes(node) {
 		for _, p := range n.pools {
 			p.mark(cidr, taken)
 		}
 	}
+	if taken {
+		return
+	}
+	for _, cidrs := range n.claimed {
+		for i, cidr := range cidrs {
+			n.pools[i].mark(cidr, true)
+		}
+	}
+}
+
+func prefixes(node *corev1.Node) []netip.Prefix {
+	var out []netip.Prefix
+	for _, text := range node.Spec.PodCIDRs {
+		if cidr, err := netip.ParsePrefix(text); err == nil { // the API server lets no others in
+			out = append(out, cidr)
+		}
+	}
+	return out
 }
 
 func (n *Controller) reconcile(ctx context.Context, key controllers.Key) (controllers.Result, error) {
@@ -106,7 +149,7 @@ func (n *Controller) reconcile(ctx context.Context, key controllers.Key) (contro
 		slog.WarnContext(ctx, "node ranges of unknown state", "node", node.Name, "ranges", texts)
 		return controllers.Result{}, err
 	}
-	n.release(cidrs)
+	n.release(node.Name, cidrs)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return controllers.Result{}, nil
 	}
@@ -123,6 +166,9 @@ func timedOut(err error) bool {
 func (n *Controller) take(node string) ([]netip.Prefix, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if cidrs, ok := n.claimed[node]; ok {
+		return cidrs, true
+	}
 	var taken []netip.Prefix
 	for _, p := range n.pools {
 		cidr, ok := p.take()
@@ -138,9 +184,12 @@ func (n *Controller) take(node string) ([]netip.Prefix, bool) {
 	return taken, true
 }
 
-func (n *Controller) release(cidrs []netip.Prefix) {
+func (n *Controller) release(node string, cidrs []netip.Prefix) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if _, ok := n.claimed[node]; ok {
+		return
+	}
 	for i, cidr := range cidrs {
 		n.pools[i].mark(cidr, false)
 	}

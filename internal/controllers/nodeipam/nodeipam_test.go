@@ -123,3 +123,33 @@ func TestRangesTakeWhatTheyOverlap(t *testing.T) {
 		t.Error("a cluster range smaller than a node's is taken")
 	}
 }
+
+func TestAClaimedRangeWaitsForItsNode(t *testing.T) {
+	controllertest.Run(t, func(w *controllertest.World) {
+		w.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "early"}, Spec: corev1.NodeSpec{PodCIDR: "10.244.0.0/24", PodCIDRs: []string{"10.244.0.0/24"}}})
+		defer w.Start(func(c controllers.Config) []controllertest.Runner {
+			n, err := New(c, netip.MustParsePrefix("10.244.0.0/16"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				got, err := n.Claim("own", controllertest.List[*corev1.Node](w))
+				if err != nil || len(got) != 1 || got[0].String() != "10.244.1.0/24" {
+					t.Fatalf("claimed %v, %v", got, err)
+				}
+			}
+			if got, err := n.Claim("early", controllertest.List[*corev1.Node](w)); err != nil || got[0].String() != "10.244.0.0/24" {
+				t.Fatalf("a node that has a range gets %v, %v", got, err)
+			}
+			return []controllertest.Runner{n}
+		})()
+		node(w, "a")
+		node(w, "own")
+		want(w, "a=10.244.2.0/24 early=10.244.0.0/24 own=10.244.1.0/24")
+		controllertest.Delete[*corev1.Node](w, "own")
+		w.Settle()
+		node(w, "b")
+		node(w, "own")
+		want(w, "a=10.244.2.0/24 b=10.244.3.0/24 early=10.244.0.0/24 own=10.244.1.0/24")
+	})
+}

@@ -97,7 +97,7 @@ func (q *Controller) Run(ctx context.Context) error {
 	return err
 }
 
-// follow has deletions of a kind noticed from now on.
+// follow has deletions of a kind noticed from now on, as long as it is served.
 func (q *Controller) follow(ctx context.Context, r *apis.Resource) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -115,7 +115,31 @@ func (q *Controller) follow(ctx context.Context, r *apis.Resource) {
 			return nil
 		},
 	}
-	q.running.Go(func() { _ = f.Run(ctx) })
+	ctx, stop := context.WithCancel(ctx)
+	q.running.Go(func() {
+		defer stop()
+		q.whileServed(ctx, r)
+	})
+	q.running.Go(func() {
+		_ = f.Run(ctx)
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		delete(q.following, r.GroupResource())
+	})
+}
+
+// whileServed returns when a kind is no longer served, or in another version.
+func (q *Controller) whileServed(ctx context.Context, r *apis.Resource) {
+	for ctx.Err() == nil {
+		changed := q.catalogue.Changed()
+		if now, ok := q.catalogue.Stored(r.GroupResource()); !ok || now.GroupVersionResource() != r.GroupVersionResource() {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
 }
 
 func (q *Controller) reconcile(ctx context.Context, key controllers.Key) (controllers.Result, error) {

@@ -5,6 +5,7 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
@@ -204,36 +206,70 @@ func (a *Agent) report(ctx context.Context, force bool) (wrote bool, err error) 
 			return false, fmt.Errorf("register node: %w", err)
 		}
 	}
-	for range 3 {
-		cur, err := a.nodes.Get(ctx, "", a.c.Name)
-		if apierrors.IsNotFound(err) {
-			// Someone deleted the node; it comes back, as a new object.
-			if err := a.register(ctx); err != nil {
-				return false, fmt.Errorf("register node again: %w", err)
-			}
-			continue
+	cur, err := a.nodes.Get(ctx, "", a.c.Name)
+	if apierrors.IsNotFound(err) {
+		// Someone deleted the node; it comes back, as a new object.
+		if err := a.register(ctx); err != nil {
+			return false, fmt.Errorf("register node again: %w", err)
 		}
-		if err != nil {
-			return false, err
-		}
-		next := cur.DeepCopy()
-		a.fill(ctx, next)
-		if !force && sameStatus(&cur.Status, &next.Status) {
-			a.setNode(cur)
-			return false, nil
-		}
-		a.events(&cur.Status, &next.Status)
-		out, err := a.nodes.UpdateStatus(ctx, next)
-		if apierrors.IsConflict(err) {
-			continue
-		}
-		if err != nil {
-			return false, err
-		}
-		a.setNode(out)
-		return true, nil
+		cur, err = a.nodes.Get(ctx, "", a.c.Name)
 	}
-	return false, errors.New("node status keeps changing under the writer")
+	if err != nil {
+		return false, err
+	}
+	next := cur.DeepCopy()
+	a.fill(ctx, next)
+	if !force && sameStatus(&cur.Status, &next.Status) {
+		a.setNode(cur)
+		return false, nil
+	}
+	a.events(&cur.Status, &next.Status)
+	patch, err := statusPatch(cur, next)
+	if err != nil {
+		return false, err
+	}
+	out, err := a.nodes.Patch(ctx, "", a.c.Name, types.StrategicMergePatchType, patch, "status")
+	if err != nil {
+		return false, err
+	}
+	a.setNode(out)
+	return true, nil
+}
+
+// statusPatch is what turns the status of one state of a node into that of
+// another, and nothing else: conditions that others keep, and what they do to
+// the rest of the Node meanwhile, stay. Addresses are replaced whole, since two
+// may have the same type, by which a merge would take them for one.
+func statusPatch(from, to *corev1.Node) ([]byte, error) {
+	old, err := json.Marshal(&corev1.Node{Status: from.Status})
+	if err != nil {
+		return nil, err
+	}
+	current := corev1.Node{Status: *to.Status.DeepCopy()}
+	current.Status.Addresses = from.Status.Addresses
+	next, err := json.Marshal(&current)
+	if err != nil {
+		return nil, err
+	}
+	data, err := strategicpatch.CreateTwoWayMergePatch(old, next, &corev1.Node{})
+	if err != nil || equality.Semantic.DeepEqual(from.Status.Addresses, to.Status.Addresses) {
+		return data, err
+	}
+	var patch map[string]any
+	if err := json.Unmarshal(data, &patch); err != nil {
+		return nil, err
+	}
+	status, ok := patch["status"].(map[string]any)
+	if !ok {
+		status = map[string]any{}
+		patch["status"] = status
+	}
+	addresses := []any{map[string]any{"$patch": "replace"}}
+	for _, a := range to.Status.Addresses {
+		addresses = append(addresses, a)
+	}
+	status["addresses"] = addresses
+	return json.Marshal(patch)
 }
 
 func (a *Agent) setNode(n *corev1.Node) {

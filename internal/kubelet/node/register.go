@@ -43,7 +43,7 @@ func (a *Agent) register(ctx context.Context) error {
 	a.fill(ctx, node)
 	created, err := a.nodes.Create(ctx, node)
 	if err == nil {
-		a.events(&corev1.NodeStatus{}, &node.Status)
+		a.events(&corev1.NodeStatus{}, &created.Status)
 		a.setNode(created)
 		return nil
 	}
@@ -61,7 +61,8 @@ func (a *Agent) register(ctx context.Context) error {
 	maps.Copy(next.Labels, a.labels())
 	metav1.SetMetaDataAnnotation(&next.ObjectMeta, localPathAnnotation, filepath.Join(a.c.RootDir, "local-path"))
 	if !equality.Semantic.DeepEqual(old.ObjectMeta, next.ObjectMeta) {
-		if next, err = a.nodes.Update(ctx, next); err != nil {
+		patch := map[string]any{"metadata": map[string]any{"labels": next.Labels, "annotations": next.Annotations}}
+		if next, err = a.nodes.MergePatch(ctx, "", a.c.Name, patch); err != nil {
 			return err
 		}
 	}

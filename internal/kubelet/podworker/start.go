@@ -37,19 +37,18 @@ func (p *worker) start(ctx context.Context, pod *corev1.Pod, rt *cri.Pod, s star
 		return 0, &startError{"CreateContainerConfigError", err.Error()}
 	}
 	image, err := c.Images.Ensure(ctx, images.Request{Pod: pod, Object: ref, Image: spec.Image, Policy: spec.ImagePullPolicy, Handler: handler})
-	if err != nil {
-		var e *images.Error
-		if !errors.As(err, &e) {
-			return 0, &startError{images.ErrImagePull, err.Error()}
-		}
-		c.Recorder.Eventf(ref, corev1.EventTypeWarning, "Failed", "Error: %s", e.Reason)
-		return e.Retry, &startError{e.Reason, e.Message}
-	}
 	fail := func(reason string, err error) (time.Duration, *startError) {
+		if e := (*images.Error)(nil); errors.As(err, &e) { // its own image, or that of a volume
+			c.Recorder.Eventf(ref, corev1.EventTypeWarning, "Failed", "Error: %s", e.Reason)
+			return e.Retry, &startError{e.Reason, e.Message}
+		}
 		if ctx.Err() == nil {
 			c.Recorder.Eventf(ref, corev1.EventTypeWarning, "Failed", "Error: %v", cri.Message(err))
 		}
 		return 0, &startError{reason, cri.Message(err)}
+	}
+	if err != nil {
+		return fail(images.ErrImagePull, err)
 	}
 	cfg, err := p.configure(ctx, pod, rt, s, image)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
@@ -53,8 +54,9 @@ type ExecFunc func(ctx context.Context, containerID string, cmd []string, timeou
 
 // Manager runs the probes of the node's containers.
 type Manager struct {
-	c  Config
-	wg sync.WaitGroup
+	c      Config
+	counts *prometheus.CounterVec
+	wg     sync.WaitGroup
 
 	mu      sync.Mutex
 	workers map[key]*worker // guarded by mu
@@ -68,7 +70,7 @@ type key struct {
 
 // New makes a Manager.
 func New(c Config) *Manager {
-	return &Manager{c: c, workers: map[key]*worker{}}
+	return &Manager{c: c, counts: newCounts(), workers: map[key]*worker{}}
 }
 
 // Run keeps the probes going until ctx ends and waits for them to stop.
@@ -154,6 +156,7 @@ func (m *Manager) start(k key, t target, p *corev1.Probe) {
 	go func() {
 		defer m.wg.Done()
 		defer cancel()
+		defer w.forget()
 		w.run(ctx)
 	}()
 }

@@ -86,6 +86,7 @@ func (w *worker) once(ctx context.Context) (done bool) {
 	if good {
 		r = Success
 	}
+	w.count(r)
 	if r == w.last {
 		w.row++
 	} else {

@@ -103,13 +103,12 @@ func (g *generator) present(spec *corev1.Container, c *cri.Container, old *corev
 	s := corev1.ContainerStatus{
 		Name: spec.Name, RestartCount: int32(c.RestartCount),
 		Image: c.Image, ImageID: c.ImageRef, ContainerID: g.id(c),
-		AllocatedResources: spec.Resources.Requests.DeepCopy(),
+		AllocatedResources: spec.Resources.Requests.DeepCopy(), User: user(c.User),
 	}
 	switch c.State {
 	case runtimeapi.ContainerState_CONTAINER_RUNNING:
 		s.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(c.Started)}
 		s.Resources = resources(spec, c.Resources)
-		s.User = user(c.User)
 	case runtimeapi.ContainerState_CONTAINER_CREATED:
 		s.State.Waiting = g.defaultWaiting()
 	case runtimeapi.ContainerState_CONTAINER_EXITED:

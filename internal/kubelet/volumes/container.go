@@ -17,14 +17,15 @@ import (
 
 // ContainerMounts returns the mounts and raw block devices of one container,
 // after Mount. Vars are the container's variables, for subPathExpr. It prepares
-// the subPaths, so it is called before each start of the container.
-func (m *Manager) ContainerMounts(_ context.Context, pod *corev1.Pod, container *corev1.Container, vars []environment.Variable) ([]*runtimeapi.Mount, []*runtimeapi.Device, error) {
+// the subPaths and pulls the images of image volumes, so it is called before each
+// start of the container.
+func (m *Manager) ContainerMounts(ctx context.Context, pod *corev1.Pod, container *corev1.Container, vars []environment.Variable) ([]*runtimeapi.Mount, []*runtimeapi.Device, error) {
 	pv := m.track(pod)
 	pv.mu.Lock()
 	defer pv.mu.Unlock()
 	var mounts []*runtimeapi.Mount
 	for i := range container.VolumeMounts {
-		mount, err := m.mount(pv, pod, container, i, vars)
+		mount, err := m.mount(ctx, pv, pod, container, i, vars)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -34,7 +35,7 @@ func (m *Manager) ContainerMounts(_ context.Context, pod *corev1.Pod, container 
 	return mounts, devices, err
 }
 
-func (m *Manager) mount(pv *podVolumes, pod *corev1.Pod, container *corev1.Container, index int, vars []environment.Variable) (*runtimeapi.Mount, error) {
+func (m *Manager) mount(ctx context.Context, pv *podVolumes, pod *corev1.Pod, container *corev1.Container, index int, vars []environment.Variable) (*runtimeapi.Mount, error) {
 	vm := &container.VolumeMounts[index]
 	v := volumeByName(pod, vm.Name)
 	if v == nil {
@@ -52,9 +53,9 @@ func (m *Manager) mount(pv *podVolumes, pod *corev1.Pod, container *corev1.Conta
 		out.UidMappings, out.GidMappings = m.idmaps(pod)
 	}
 	if v.Image != nil {
-		ref := pv.images[v.Name]
-		if ref == "" {
-			return nil, fmt.Errorf("image of volume %q has not been pulled", v.Name)
+		ref, err := m.imageOf(ctx, pv, pod, v)
+		if err != nil {
+			return nil, err
 		}
 		out.Image = &runtimeapi.ImageSpec{Image: ref, UserSpecifiedImage: v.Image.Reference}
 		out.ImageSubPath = subPath

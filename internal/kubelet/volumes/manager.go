@@ -187,8 +187,8 @@ func (m *Manager) setUp(ctx context.Context, pv *podVolumes, pod *corev1.Pod, v 
 		return m.setUpPayload(ctx, pod, v)
 	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
 		return m.setUpClaim(ctx, pv, pod, v)
-	case v.Image != nil:
-		return m.setUpImage(ctx, pv, pod, v)
+	case v.Image != nil: // pulled when a container that mounts it starts
+		return nil
 	}
 	return fmt.Errorf("no volume plugin matched: volume source %s is not supported by this node", sourceKind(v))
 }

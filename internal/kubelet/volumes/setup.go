@@ -194,17 +194,18 @@ func onlyPageSize(pod *corev1.Pod) (int64, error) {
 	return found.Value(), nil
 }
 
-func (m *Manager) setUpImage(ctx context.Context, pv *podVolumes, pod *corev1.Pod, v *corev1.Volume) error {
+// imageOf pulls the image of a volume, once for a pod, and returns its reference.
+func (m *Manager) imageOf(ctx context.Context, pv *podVolumes, pod *corev1.Pod, v *corev1.Volume) (string, error) {
 	if m.pull == nil {
-		return errors.New("image volumes are not supported by this node")
+		return "", errors.New("image volumes are not supported by this node")
 	}
-	if pv.images[v.Name] != "" {
-		return nil
+	if ref := pv.images[v.Name]; ref != "" {
+		return ref, nil
 	}
 	ref, err := m.pull(ctx, pod, v.Image)
 	if err != nil {
-		return err
+		return "", err
 	}
 	pv.images[v.Name] = ref
-	return nil
+	return ref, nil
 }

@@ -29,7 +29,7 @@ const Port = 53
 type Config struct {
 	Cache      *client.Cache
 	Domain     string         // of the cluster, such as cluster.local
-	Listen     string         // address and port, UDP and TCP
+	Listen     string         // address and port, UDP and TCP; see SetListen
 	Address    netip.Addr     // at which clients find the server; for its own NS record
 	Ranges     []netip.Prefix // of pods and Services: reverse lookups that stay here
 	ResolvConf string         // the host's resolvers; "": /etc/resolv.conf
@@ -71,6 +71,10 @@ func New(c Config) *Server {
 		slots:   make(chan struct{}, maxQueries),
 	}
 }
+
+// SetListen says where to listen, where that was not known when the Server was
+// made. It comes before Run.
+func (s *Server) SetListen(address string) { s.c.Listen = address }
 
 // Ready is closed once the server listens.
 func (s *Server) Ready() <-chan struct{} { return s.ready }

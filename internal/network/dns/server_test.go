@@ -164,8 +164,8 @@ func TestZone(t *testing.T) {
 		{"an endpoint by address", "10-244-0-6.db.shop.svc.cluster.local. A", "NOERROR\n10-244-0-6.db.shop.svc.cluster.local. 5 A 10.244.0.6"},
 		{"an endpoint that is not ready", "10-244-0-7.db.shop.svc.cluster.local. A", nxdomain},
 		{"ports of a headless Service", "_pg._tcp.db.shop.svc.cluster.local. SRV",
-			"NOERROR\n_pg._tcp.db.shop.svc.cluster.local. 5 SRV 0 100 5432 db-0.db.shop.svc.cluster.local." +
-				"\n_pg._tcp.db.shop.svc.cluster.local. 5 SRV 0 100 5432 10-244-0-6.db.shop.svc.cluster.local." +
+			"NOERROR\n_pg._tcp.db.shop.svc.cluster.local. 5 SRV 0 50 5432 db-0.db.shop.svc.cluster.local." +
+				"\n_pg._tcp.db.shop.svc.cluster.local. 5 SRV 0 50 5432 10-244-0-6.db.shop.svc.cluster.local." +
 				"\n; additional db-0.db.shop.svc.cluster.local. 5 A 10.244.0.5\n; additional 10-244-0-6.db.shop.svc.cluster.local. 5 A 10.244.0.6"},
 		{"an external name is followed", "out.shop.svc.cluster.local. A",
 			"NOERROR\nout.shop.svc.cluster.local. 5 CNAME www.example.com.\nwww.example.com. 60 A 192.0.2.80"},

@@ -108,7 +108,7 @@ func (s service) port(labels []string, asked string, qtype uint16) result {
 func (s service) portRecords(asked string, match func(name string, proto corev1.Protocol) bool) result {
 	var r result
 	add := func(target string, port uint16, addrs ...netip.Addr) {
-		r.answer = append(r.answer, &dns.SRV{Hdr: header(asked, dns.TypeSRV), Priority: 0, Weight: 100, Port: port, Target: target})
+		r.answer = append(r.answer, &dns.SRV{Hdr: header(asked, dns.TypeSRV), Port: port, Target: target})
 		for _, rr := range addressRecords(target, dns.TypeANY, addrs...) {
 			if !contains(r.extra, rr) {
 				r.extra = append(r.extra, rr)
@@ -121,7 +121,7 @@ func (s service) portRecords(asked string, match func(name string, proto corev1.
 				add(s.name, uint16(p.Port), s.addresses()...)
 			}
 		}
-		return r
+		return r.weigh()
 	}
 	s.eachEndpoint(func(slice *discoveryv1.EndpointSlice, e discoveryv1.Endpoint, addr netip.Addr) {
 		for _, p := range slice.Ports {
@@ -130,6 +130,16 @@ func (s service) portRecords(asked string, match func(name string, proto corev1.
 			}
 		}
 	})
+	return r.weigh()
+}
+
+// weigh gives every SRV record its part of a hundred, as CoreDNS does.
+func (r result) weigh() result {
+	for _, rr := range r.answer {
+		if srv, ok := rr.(*dns.SRV); ok {
+			srv.Weight = uint16(max(1, 100/len(r.answer)))
+		}
+	}
 	return r
 }
 
@@ -153,7 +163,7 @@ func (s service) endpoint(label, asked string, qtype uint16) result {
 		addrs = append(addrs, addr)
 		for _, p := range slice.Ports {
 			if p.Port != nil && qtype == dns.TypeSRV {
-				ports.answer = append(ports.answer, &dns.SRV{Hdr: header(asked, dns.TypeSRV), Weight: 100, Port: uint16(*p.Port), Target: label + "." + s.name})
+				ports.answer = append(ports.answer, &dns.SRV{Hdr: header(asked, dns.TypeSRV), Port: uint16(*p.Port), Target: label + "." + s.name})
 			}
 		}
 	})
@@ -161,7 +171,7 @@ func (s service) endpoint(label, asked string, qtype uint16) result {
 	case len(addrs) == 0:
 		return noName
 	case qtype == dns.TypeSRV:
-		return ports
+		return ports.weigh()
 	}
 	return result{answer: addressRecords(asked, qtype, addrs...)}
 }

@@ -252,11 +252,13 @@ func (z *zone) reverse(asked string, addr netip.Addr, qtype uint16) (result, boo
 	return r, true
 }
 
+// endpointNames are the names of an address below headless Services: the others
+// stand for their endpoints themselves.
 func (z *zone) endpointNames(addr netip.Addr) []string {
 	var names []string
 	for _, slice := range z.slices.ByIndex(byAddress, addr.String()) {
 		svc, ok := z.services.Cached(slice.Namespace, slice.Labels[discoveryv1.LabelServiceName])
-		if !ok {
+		if !ok || svc.Spec.ClusterIP != corev1.ClusterIPNone {
 			continue
 		}
 		for _, e := range slice.Endpoints {

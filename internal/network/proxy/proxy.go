@@ -36,7 +36,7 @@ type Config struct {
 	Table       string       // family inet; nothing else writes to it
 	Bridge      string       // link of this node's pods
 	PodCIDR     netip.Prefix // of the cluster
-	NodeCIDR    netip.Prefix // of this node's pods
+	NodeCIDR    netip.Prefix // of this node's pods; see SetNodeCIDR
 	ServiceCIDR netip.Prefix
 
 	NodePortAddresses []netip.Prefix // local addresses that serve node ports; empty: all
@@ -85,8 +85,7 @@ func New(c Config) *Proxy {
 		slices:   client.Shared[*discoveryv1.EndpointSlice](c.Cache),
 		pods: client.Filtered[*corev1.Pod](c.Cache, metav1.ListOptions{
 			FieldSelector: fields.OneTermEqualSelector("spec.nodeName", c.NodeName).String()}),
-		nodes: client.Filtered[*corev1.Node](c.Cache, metav1.ListOptions{
-			FieldSelector: fields.OneTermEqualSelector("metadata.name", c.NodeName).String()}),
+		nodes:  client.Shared[*corev1.Node](c.Cache),
 		state:  newState(),
 		kernel: nft.NewConn(c.NetNS),
 		ready:  make(chan struct{}),
@@ -113,6 +112,9 @@ func (p *Proxy) watch() {
 	})
 	p.pods.OnChange(func(old, new *corev1.Pod) { p.note(ownerPod, either(old, new)) })
 	p.nodes.OnChange(func(old, new *corev1.Node) {
+		if either(old, new).Name != p.c.NodeName {
+			return
+		}
 		p.health.observe(new)
 		if old != nil && new != nil && old.Labels[corev1.LabelTopologyZone] == new.Labels[corev1.LabelTopologyZone] {
 			return
@@ -122,6 +124,10 @@ func (p *Proxy) watch() {
 		}
 	})
 }
+
+// SetNodeCIDR says which range this node's pods have, where it was not known
+// when the Proxy was made. It comes before Run.
+func (p *Proxy) SetNodeCIDR(cidr netip.Prefix) { p.c.NodeCIDR = cidr }
 
 // either returns the one of an object's two states that is there.
 func either[T interface {

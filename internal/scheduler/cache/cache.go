@@ -26,7 +26,7 @@ type Cache struct {
 	nodes    map[string]*framework.NodeInfo // also of nodes only known by their pods
 	pods     map[types.UID]*placed
 	order    nodeOrder
-	stale    struct{ order, affinity, antiAffinity bool } // lists of the snapshot to make anew
+	stale    bool // the snapshot's list of nodes is to be made anew
 	log      changeLog
 }
 
@@ -115,7 +115,6 @@ func (c *Cache) take(ch *change) {
 // Assume counts a pod on a node from now on. Only the scheduling loop calls it.
 func (c *Cache) Assume(pod *framework.PodInfo, node string) {
 	c.place(pod, node, true)
-	c.rebuild()
 }
 
 func (c *Cache) place(pod *framework.PodInfo, node string, assumed bool) {
@@ -152,10 +151,6 @@ func (c *Cache) podsChanged(n *framework.NodeInfo, p *framework.PodInfo, sign in
 	n.Generation = c.snapshot.Generation
 	c.log.note(n)
 	c.snapshot.PodsChanged(n, p, sign)
-	if p.HasAffinity() {
-		c.stale.affinity = true
-		c.stale.antiAffinity = c.stale.antiAffinity || len(p.RequiredAntiAffinity) > 0
-	}
 	for _, claim := range p.Claims {
 		key := p.Pod.Namespace + "/" + claim
 		if c.snapshot.ClaimUsers[key] += sign; c.snapshot.ClaimUsers[key] <= 0 {
@@ -181,7 +176,7 @@ func (c *Cache) setNode(node *corev1.Node) {
 			c.order.remove(n.Node)
 		}
 		c.order.add(node)
-		c.stale.order = true
+		c.stale = true
 	}
 	n.SetNode(node)
 	c.countImages(n, 1)
@@ -195,7 +190,7 @@ func (c *Cache) removeNode(name string) {
 	}
 	c.countImages(n, -1)
 	c.order.remove(n.Node)
-	c.stale.order = true
+	c.stale = true
 	c.nodeChanged(n, true)
 	n.Node = nil
 	if len(n.Pods) == 0 { // otherwise they go one by one
@@ -220,36 +215,21 @@ func (c *Cache) nodeChanged(n *framework.NodeInfo, topology bool) {
 	}
 }
 
-// rebuild makes the lists that changes have outdated.
+// rebuild makes the list of nodes if a change has outdated it.
 func (c *Cache) rebuild() {
 	s := c.snapshot
-	if c.stale.order {
-		names := c.order.names()
-		s.Nodes = make([]*framework.NodeInfo, len(names))
-		clear(s.ByName)
-		for i, name := range names {
-			s.Nodes[i] = c.nodes[name]
-			s.Nodes[i].Index = i
-			s.ByName[name] = s.Nodes[i]
-		}
+	if !c.stale {
+		return
 	}
-	if c.stale.order || c.stale.affinity {
-		s.WithAffinity = filtered(s.Nodes, func(n *framework.NodeInfo) bool { return len(n.WithAffinity) > 0 })
+	names := c.order.names()
+	s.Nodes = make([]*framework.NodeInfo, len(names))
+	clear(s.ByName)
+	for i, name := range names {
+		s.Nodes[i] = c.nodes[name]
+		s.Nodes[i].Index = i
+		s.ByName[name] = s.Nodes[i]
 	}
-	if c.stale.order || c.stale.antiAffinity {
-		s.WithAntiAffinity = filtered(s.Nodes, func(n *framework.NodeInfo) bool { return len(n.WithAntiAffinity) > 0 })
-	}
-	c.stale.order, c.stale.affinity, c.stale.antiAffinity = false, false, false
-}
-
-func filtered(nodes []*framework.NodeInfo, keep func(*framework.NodeInfo) bool) []*framework.NodeInfo {
-	var kept []*framework.NodeInfo
-	for _, n := range nodes {
-		if keep(n) {
-			kept = append(kept, n)
-		}
-	}
-	return kept
+	c.stale = false
 }
 
 // ChangedSince returns the nodes whose pods changed after generation; false when

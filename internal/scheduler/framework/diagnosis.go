@@ -34,19 +34,6 @@ func (d *Diagnosis) Copy() *Diagnosis {
 	return &c
 }
 
-// Revised returns d with another account of one node. Accounts that were handed
-// out stay as they are.
-func (d *Diagnosis) Revised(node int, r Rejection) *Diagnosis {
-	if was := &d.Rejections[node]; was.Status == r.Status && was.Plugin == r.Plugin {
-		return d
-	}
-	c := d.Copy()
-	c.Rejections = slices.Clone(d.Rejections)
-	c.Rejections[node] = r
-	c.Blame(r.Plugin, r.Status)
-	return c
-}
-
 // Blame notes that plugin rejected the pod.
 func (d *Diagnosis) Blame(plugin string, s *Status) {
 	if !slices.Contains(d.RejectedBy, plugin) {
@@ -62,8 +49,12 @@ func (d *Diagnosis) Message() string {
 	msg := fmt.Sprintf("0/%d nodes are available: %s.", d.AllNodes, d.PreFilter)
 	if d.PreFilter == "" {
 		counts := map[*Status]int{}
-		for i := range d.Rejections {
-			counts[d.Rejections[i].Status]++
+		for i := 0; i < len(d.Rejections); { // neighbours tend to say the same
+			status, first := d.Rejections[i].Status, i
+			for i < len(d.Rejections) && d.Rejections[i].Status == status {
+				i++
+			}
+			counts[status] += i - first
 		}
 		if rest := d.AllNodes - len(d.Rejections); rest > 0 && d.Untried != nil {
 			counts[d.Untried] += rest

@@ -64,6 +64,9 @@ type groups struct {
 	list  []*TermGroup // of byKey; nil when outdated
 }
 
+// AnyAffinity tells whether some pod with a node has affinity terms.
+func (s *Snapshot) AnyAffinity() bool { return len(s.groups.byKey) > 0 }
+
 // TermGroups returns the terms of all pods with nodes. Only PreFilter and
 // PreScore may ask.
 func (s *Snapshot) TermGroups() []*TermGroup {

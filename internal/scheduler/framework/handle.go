@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"proa/internal/client"
+	"proa/internal/scheduler/extender"
 )
 
 // Handle is what a plugin may use of the scheduler it is part of.
@@ -28,8 +29,13 @@ type Handle struct {
 	Nominate func(pod *PodInfo, node string)
 	// Activate moves a pod to the active queue.
 	Activate func(pod *PodInfo)
+	// Allow and Reject answer for a pod that a Permit plugin holds with Wait.
+	Allow  func(pod types.UID, plugin string)
+	Reject func(pod types.UID, plugin, reason string)
 	// Background runs a task that ends with the scheduler.
 	Background func(func(ctx context.Context))
+	// Extenders are the programs that are asked beside the plugins.
+	Extenders []*extender.Extender
 	// Trials runs the profile's filters outside of the main course.
 	Trials Trials
 }

@@ -13,11 +13,12 @@ const allAddresses = "0.0.0.0"
 // NodeInfo is a node with its pods, bound and assumed. It belongs to the
 // scheduling loop: it changes only between cycles, so plugins read without locks.
 type NodeInfo struct {
-	Node  *corev1.Node // nil while only its pods are known
-	Index int          // in the snapshot's nodes
+	Node          *corev1.Node // nil while only its pods are known
+	Index         int          // in the snapshot's nodes
+	Unschedulable bool         // as spec.unschedulable
+	name          string
 
-	Pods                           []*PodInfo
-	WithAffinity, WithAntiAffinity []*PodInfo // with any affinity term; with a required anti-affinity term
+	Pods []*PodInfo
 
 	Requested, Allocatable         Resources
 	CountedMilliCPU, CountedMemory int64
@@ -26,17 +27,16 @@ type NodeInfo struct {
 	Claims                         map[string]int   // users of a claim "namespace/name"
 	NoSchedule                     []corev1.Taint   // effects NoSchedule and NoExecute
 	PreferNoSchedule               []corev1.Taint
-	Unschedulable                  bool // as spec.unschedulable
 
 	Generation int64 // grows with every change
 }
 
 // Name of the node.
-func (n *NodeInfo) Name() string { return n.Node.Name }
+func (n *NodeInfo) Name() string { return n.name }
 
 // SetNode takes in the node object.
 func (n *NodeInfo) SetNode(node *corev1.Node) {
-	n.Node = node
+	n.Node, n.name = node, node.Name
 	n.Unschedulable = node.Spec.Unschedulable
 	n.Allocatable = ResourcesOf(node.Status.Allocatable)
 	n.Images = make(map[string]int64, len(node.Status.Images))
@@ -59,12 +59,6 @@ func (n *NodeInfo) SetNode(node *corev1.Node) {
 // AddPod counts a pod.
 func (n *NodeInfo) AddPod(p *PodInfo) {
 	n.Pods = append(n.Pods, p)
-	if p.HasAffinity() {
-		n.WithAffinity = append(n.WithAffinity, p)
-	}
-	if len(p.RequiredAntiAffinity) > 0 {
-		n.WithAntiAffinity = append(n.WithAntiAffinity, p)
-	}
 	n.count(p, 1)
 }
 
@@ -75,18 +69,14 @@ func (n *NodeInfo) RemovePod(p *PodInfo) bool {
 	if !found {
 		return false
 	}
-	n.WithAffinity, _ = without(n.WithAffinity, p)
-	n.WithAntiAffinity, _ = without(n.WithAntiAffinity, p)
 	n.count(p, -1)
 	return true
 }
 
 // ReplacePod puts a newer version of a pod with the SameDemand in place of old.
 func (n *NodeInfo) ReplacePod(old, pod *PodInfo) {
-	for _, list := range [][]*PodInfo{n.Pods, n.WithAffinity, n.WithAntiAffinity} {
-		if i := slices.Index(list, old); i >= 0 {
-			list[i] = pod
-		}
+	if i := slices.Index(n.Pods, old); i >= 0 {
+		n.Pods[i] = pod
 	}
 }
 
@@ -136,8 +126,6 @@ func (n *NodeInfo) PortTaken(want HostPort) bool {
 func (n *NodeInfo) Clone() *NodeInfo {
 	c := *n
 	c.Pods = slices.Clone(n.Pods)
-	c.WithAffinity = slices.Clone(n.WithAffinity)
-	c.WithAntiAffinity = slices.Clone(n.WithAntiAffinity)
 	c.Requested = n.Requested.Clone()
 	c.Ports = slices.Clone(n.Ports)
 	c.Claims = maps.Clone(n.Claims)
@@ -158,9 +146,8 @@ type Snapshot struct {
 	Nodes  []*NodeInfo // one zone after the other in turn
 	ByName map[string]*NodeInfo
 
-	WithAffinity, WithAntiAffinity []*NodeInfo    // nodes with such pods
-	ImageNodes                     map[string]int // nodes that have an image
-	ClaimUsers                     map[string]int // pods with a node, by claim "namespace/name"
+	ImageNodes map[string]int // nodes that have an image
+	ClaimUsers map[string]int // pods with a node, by claim "namespace/name"
 
 	// Generation is that of the latest change; TopologyGeneration that of the
 	// latest change of the set of nodes or of a node's labels, taints or annotations.

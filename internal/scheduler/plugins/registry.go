@@ -4,6 +4,7 @@ package plugins
 import (
 	"proa/internal/scheduler/plugins/defaultbinder"
 	"proa/internal/scheduler/plugins/defaultpreemption"
+	"proa/internal/scheduler/plugins/dynamicresources"
 	"proa/internal/scheduler/plugins/imagelocality"
 	"proa/internal/scheduler/plugins/interpodaffinity"
 	"proa/internal/scheduler/plugins/nodeaffinity"
@@ -27,6 +28,7 @@ func Factories() map[string]profile.Factory {
 	return map[string]profile.Factory{
 		defaultbinder.Name:         defaultbinder.New,
 		defaultpreemption.Name:     defaultpreemption.New,
+		dynamicresources.Name:      dynamicresources.New,
 		imagelocality.Name:         imagelocality.New,
 		interpodaffinity.Name:      interpodaffinity.New,
 		nodeaffinity.Name:          nodeaffinity.New,

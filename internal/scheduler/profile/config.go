@@ -2,6 +2,7 @@ package profile
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"proa/internal/scheduler/framework"
@@ -16,10 +17,13 @@ type Enabled struct {
 // Config is one scheduler that pods can name.
 type Config struct {
 	SchedulerName string
-	// Plugins in the order in which they are asked. None: the default set.
+	// Plugins in the order in which they are asked, each at every extension point
+	// that it has the interface of. Nil means the default set.
 	Plugins []Enabled
 	// Disabled names plugins to leave out of the default set.
 	Disabled []string
+	// Points are the departures from Plugins at single extension points.
+	Points map[Point]Set
 	// Args by plugin name, of the type that the plugin documents.
 	Args map[string]any
 	// PercentageOfNodesToScore: how many nodes that fit are enough, 1 to 100.
@@ -36,7 +40,7 @@ func DefaultPlugins() []Enabled {
 		{Name: "NodePorts"}, {Name: "NodeResourcesFit", Weight: 1},
 		{Name: "VolumeRestrictions"}, {Name: "NodeVolumeLimits"}, {Name: "VolumeBinding"}, {Name: "VolumeZone"},
 		{Name: "PodTopologySpread", Weight: 2}, {Name: "InterPodAffinity", Weight: 2},
-		{Name: "DefaultPreemption"}, {Name: "NodeResourcesBalancedAllocation", Weight: 1},
+		{Name: "DynamicResources"}, {Name: "DefaultPreemption"}, {Name: "NodeResourcesBalancedAllocation", Weight: 1},
 		{Name: "ImageLocality", Weight: 1}, {Name: "DefaultBinder"},
 	}
 }
@@ -47,32 +51,84 @@ type Factory func(h *framework.Handle) (framework.Plugin, error)
 // New makes the plugins of a profile. Every plugin gets its own copy of handle
 // with its Args; handle.Snapshot must be set by then.
 func New(c Config, factories map[string]Factory, handle framework.Handle) (*Profile, error) {
-	enabled := c.Plugins
-	if len(enabled) == 0 {
-		enabled = slices.DeleteFunc(DefaultPlugins(), func(e Enabled) bool { return slices.Contains(c.Disabled, e.Name) })
+	if c.Plugins == nil {
+		c.Plugins = slices.DeleteFunc(DefaultPlugins(), func(e Enabled) bool { return slices.Contains(c.Disabled, e.Name) })
 	}
 	p := &Profile{SchedulerName: c.SchedulerName, Percentage: c.PercentageOfNodesToScore, nominated: handle.Nominated}
-	if len(enabled) > maxPlugins {
-		return nil, fmt.Errorf("profile %s: more than %d plugins", c.SchedulerName, maxPlugins)
+	all, err := p.make(&c, factories, handle)
+	if err == nil {
+		err = p.place(&c, all)
 	}
-	for _, e := range enabled {
-		factory, ok := factories[e.Name]
-		if !ok {
-			return nil, fmt.Errorf("profile %s: plugin %q does not exist", c.SchedulerName, e.Name)
-		}
-		h := handle
-		h.Args, h.Trials = c.Args[e.Name], p
-		plugin, err := factory(&h)
-		if err != nil {
-			return nil, fmt.Errorf("profile %s: plugin %s: %w", c.SchedulerName, e.Name, err)
-		}
-		p.add(plugin, max(e.Weight, 1))
-	}
-	switch {
-	case p.sort == nil:
-		return nil, fmt.Errorf("profile %s: no queue sort plugin is enabled", c.SchedulerName)
-	case len(p.bind) == 0:
-		return nil, fmt.Errorf("profile %s: at least one bind plugin is needed", c.SchedulerName)
+	if err != nil {
+		return nil, fmt.Errorf("creating profile for scheduler name %s: %w", c.SchedulerName, err)
 	}
 	return p, nil
+}
+
+func (p *Profile) make(c *Config, factories map[string]Factory, handle framework.Handle) (map[string]made, error) {
+	names := c.names()
+	if len(names) > maxPlugins {
+		return nil, fmt.Errorf("more than %d plugins", maxPlugins)
+	}
+	all := map[string]made{}
+	for _, name := range names {
+		factory, ok := factories[name]
+		if !ok {
+			continue // the extension point that names it says so
+		}
+		h := handle
+		h.Args, h.Trials = c.Args[name], p
+		plugin, err := factory(&h)
+		if err != nil {
+			return nil, fmt.Errorf("initializing plugin %q: %w", name, err)
+		}
+		all[name] = made{plugin, 1 << len(p.all)}
+		p.all = append(p.all, plugin)
+	}
+	return all, nil
+}
+
+// place lists the plugins at each extension point, in upstream's order of checks.
+func (p *Profile) place(c *Config, all map[string]made) error {
+	var errs []error
+	var sorts []framework.QueueSortPlugin
+	fill(&p.preFilter, c, PreFilter, all, &errs)
+	fill(&p.filter, c, Filter, all, &errs)
+	plain(&p.postFilter, c, PostFilter, all, &errs)
+	plain(&p.reserve, c, Reserve, all, &errs)
+	fill(&p.preScore, c, PreScore, all, &errs)
+	fill(&p.score, c, Score, all, &errs)
+	plain(&p.preBind, c, PreBind, all, &errs)
+	plain(&p.bind, c, Bind, all, &errs)
+	plain(&p.postBind, c, PostBind, all, &errs)
+	plain(&p.permit, c, Permit, all, &errs)
+	plain(&p.preEnqueue, c, PreEnqueue, all, &errs)
+	plain(&sorts, c, QueueSort, all, &errs)
+	for _, f := range p.preFilter {
+		if x, ok := f.plugin.(framework.PreFilterExtensions); ok {
+			p.extensions = append(p.extensions, at[framework.PreFilterExtensions]{x, f.bit, f.weight})
+		}
+	}
+	switch {
+	case len(errs) > 0:
+		return errs[0]
+	case len(sorts) != 1:
+		return fmt.Errorf("only one queue sort plugin required for profile with scheduler name %q, but got %d", c.SchedulerName, len(sorts))
+	case len(p.bind) == 0:
+		return fmt.Errorf("at least one bind plugin is needed for profile with scheduler name %q", c.SchedulerName)
+	}
+	p.sort = sorts[0]
+	return p.checkWeights()
+}
+
+// checkWeights refuses weights with which a sum of scores could overflow.
+func (p *Profile) checkWeights() error {
+	left := int64(math.MaxInt64)
+	for _, x := range p.score {
+		if x.weight > left/framework.MaxNodeScore {
+			return fmt.Errorf("total score of Score plugins could overflow")
+		}
+		left -= x.weight * framework.MaxNodeScore
+	}
+	return nil
 }

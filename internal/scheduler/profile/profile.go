@@ -39,45 +39,6 @@ type Profile struct {
 	postBind   []framework.PostBindPlugin
 }
 
-// at is a plugin with its bit in the skip sets.
-type at[T any] struct {
-	plugin T
-	bit    uint64
-	weight int64
-}
-
-func (p *Profile) add(plugin framework.Plugin, weight int64) {
-	bit := uint64(1) << len(p.all)
-	p.all = append(p.all, plugin)
-	if x, ok := plugin.(framework.QueueSortPlugin); ok {
-		p.sort = x
-	}
-	collect(&p.preEnqueue, plugin)
-	collectAt(&p.preFilter, plugin, bit, weight)
-	collectAt(&p.extensions, plugin, bit, weight)
-	collectAt(&p.filter, plugin, bit, weight)
-	collect(&p.postFilter, plugin)
-	collectAt(&p.preScore, plugin, bit, weight)
-	collectAt(&p.score, plugin, bit, weight)
-	collect(&p.reserve, plugin)
-	collect(&p.permit, plugin)
-	collect(&p.preBind, plugin)
-	collect(&p.bind, plugin)
-	collect(&p.postBind, plugin)
-}
-
-func collect[T any](into *[]T, plugin framework.Plugin) {
-	if x, ok := plugin.(T); ok {
-		*into = append(*into, x)
-	}
-}
-
-func collectAt[T any](into *[]at[T], plugin framework.Plugin, bit uint64, weight int64) {
-	if x, ok := plugin.(T); ok {
-		*into = append(*into, at[T]{x, bit, weight})
-	}
-}
-
 // Less orders the active queue.
 func (p *Profile) Less(a, b *framework.QueuedPodInfo) bool { return p.sort.Less(a, b) }
 
@@ -282,6 +243,9 @@ func (p *Profile) Unreserve(ctx context.Context, state *framework.CycleState, po
 		plugin.Unreserve(ctx, state, pod, node)
 	}
 }
+
+// HasPermit tells whether any plugin has a say before the binding.
+func (p *Profile) HasPermit() bool { return len(p.permit) > 0 }
 
 // Permit returns Success, a refusal with the plugin's name, or Wait with the
 // plugins to wait for and how long each may take.

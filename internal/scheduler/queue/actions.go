@@ -2,9 +2,11 @@ package queue
 
 import (
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	resourcehelpers "k8s.io/component-helpers/resource"
 
 	"proa/internal/scheduler/framework"
 )
@@ -30,19 +32,49 @@ func PodActions(old, pod *corev1.Pod) framework.Action {
 	return a
 }
 
+// scaledDown tells whether a pod takes less of some resource. A resize in place
+// shows in its status first and last: what is allocated counts until it is given up.
 func scaledDown(old, pod *corev1.Pod) bool {
-	if old.ResourceVersion == pod.ResourceVersion || len(old.Spec.Containers) != len(pod.Spec.Containers) {
+	if sameResources(old, pod) {
 		return false
 	}
-	for i := range pod.Spec.Containers {
-		for name, was := range old.Spec.Containers[i].Resources.Requests {
-			is := pod.Spec.Containers[i].Resources.Requests[name]
-			if is.Cmp(was) < 0 {
-				return true
-			}
+	opts := resourcehelpers.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
+	is := resourcehelpers.PodRequests(pod, opts)
+	for name, was := range resourcehelpers.PodRequests(old, opts) {
+		if now := is[name]; now.Cmp(was) < 0 {
+			return true
 		}
 	}
 	return false
+}
+
+// sameResources spares the sums for the many updates that change no resources.
+func sameResources(old, pod *corev1.Pod) bool {
+	same := func(a, b []corev1.Container) bool {
+		return slices.EqualFunc(a, b, func(x, y corev1.Container) bool { return equality.Semantic.DeepEqual(x.Resources, y.Resources) })
+	}
+	allocated := func(a, b []corev1.ContainerStatus) bool {
+		return slices.EqualFunc(a, b, func(x, y corev1.ContainerStatus) bool {
+			return equality.Semantic.DeepEqual(x.AllocatedResources, y.AllocatedResources) && equality.Semantic.DeepEqual(x.Resources, y.Resources)
+		})
+	}
+	return same(old.Spec.Containers, pod.Spec.Containers) && same(old.Spec.InitContainers, pod.Spec.InitContainers) &&
+		allocated(old.Status.ContainerStatuses, pod.Status.ContainerStatuses) &&
+		allocated(old.Status.InitContainerStatuses, pod.Status.InitContainerStatuses) &&
+		equality.Semantic.DeepEqual(old.Spec.Resources, pod.Spec.Resources) &&
+		equality.Semantic.DeepEqual(old.Status.AllocatedResources, pod.Status.AllocatedResources) &&
+		equality.Semantic.DeepEqual(old.Status.Resources, pod.Status.Resources) &&
+		conditionOf(old, corev1.PodResizePending) == conditionOf(pod, corev1.PodResizePending)
+}
+
+// conditionOf is a condition's reason, empty when the pod has not got it.
+func conditionOf(pod *corev1.Pod, of corev1.PodConditionType) string {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == of {
+			return c.Reason
+		}
+	}
+	return ""
 }
 
 // NodeActions tells what changed between two versions of a node.

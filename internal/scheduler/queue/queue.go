@@ -16,6 +16,7 @@ package queue
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -32,8 +33,8 @@ type Config struct {
 	Less func(a, b *framework.QueuedPodInfo) bool
 	// PreEnqueue asks the plugins of a pod's profile; it names the one that says no.
 	PreEnqueue func(ctx context.Context, pod *corev1.Pod) (plugin string, s *framework.Status)
-	// Hints are the events that plugins registered, by plugin.
-	Hints map[string][]framework.HintedEvent
+	// Hints are the events that plugins registered, by scheduler name and plugin.
+	Hints map[string]map[string][]framework.HintedEvent
 	Clock clock.WithTicker
 
 	InitialBackoff, MaxBackoff time.Duration // 0 means 1 s and 10 s
@@ -57,14 +58,14 @@ type Queue struct {
 	overdue  *podHeap                          // waiting pods that are not gated
 	byPlugin map[string]map[types.UID]struct{} // waiting pods by what rejects them
 	flights  map[types.UID]*flight
-	events   []happened // since the oldest flight took off
-	base     int64      // position of events[0] in all that happened
+	aloft    map[types.UID]*flight // those of flights that have not landed
+	events   []happened            // since the oldest flight took off
+	base     int64                 // position of events[0] in all that happened
 }
 
 // flight is a pod between Pop and its binding or return.
 type flight struct {
-	pod    *framework.QueuedPodInfo
-	since  int64 // position in events; landed pods need none
+	since  int64 // position in events
 	landed bool
 	urgent bool        // to be activated when it returns
 	newest *corev1.Pod // as updated since Pop
@@ -77,8 +78,8 @@ type happened struct {
 
 // registration is a hint that may apply to an event.
 type registration struct {
-	plugin string
-	hint   framework.HintFunc
+	scheduler, plugin string
+	hint              framework.HintFunc
 }
 
 // New returns an empty queue.
@@ -106,6 +107,7 @@ func New(c Config) *Queue {
 		waiting:     map[types.UID]*framework.QueuedPodInfo{},
 		byPlugin:    map[string]map[types.UID]struct{}{},
 		flights:     map[types.UID]*flight{},
+		aloft:       map[types.UID]*flight{},
 	}
 }
 
@@ -218,9 +220,9 @@ func (q *Queue) Delete(uid types.UID) {
 	q.Unnominate(uid)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if f := q.flights[uid]; f != nil {
+	if q.flights[uid] != nil {
 		delete(q.flights, uid)
-		q.trimLocked()
+		q.landLocked(uid)
 		return
 	}
 	q.takeLocked(uid)
@@ -269,7 +271,8 @@ func (q *Queue) TryPop() *framework.QueuedPodInfo {
 	if p.Attempts++; p.Attempts == 1 {
 		p.FirstAttempt = q.config.Clock.Now()
 	}
-	q.flights[p.Pod.UID] = &flight{pod: p, since: q.base + int64(len(q.events))}
+	f := &flight{since: q.base + int64(len(q.events))}
+	q.flights[p.Pod.UID], q.aloft[p.Pod.UID] = f, f
 	return p
 }
 
@@ -280,17 +283,16 @@ func (q *Queue) Done(uid types.UID) {
 	defer q.mu.Unlock()
 	if f := q.flights[uid]; f != nil {
 		f.landed = true
-		q.trimLocked()
+		q.landLocked(uid)
 	}
 }
 
-// trimLocked drops the events that no flight needs.
-func (q *Queue) trimLocked() {
+// landLocked drops the events that no flight needs any more.
+func (q *Queue) landLocked(uid types.UID) {
+	delete(q.aloft, uid)
 	oldest := q.base + int64(len(q.events))
-	for _, f := range q.flights {
-		if !f.landed {
-			oldest = min(oldest, f.since)
-		}
+	for _, f := range q.aloft {
+		oldest = min(oldest, f.since)
 	}
 	if drop := oldest - q.base; drop > 0 {
 		q.events = slices.Delete(q.events, 0, int(drop))
@@ -312,7 +314,7 @@ func (q *Queue) Return(ctx context.Context, p *framework.QueuedPodInfo) bool {
 		missed = slices.Clone(q.events[f.since-q.base:])
 	}
 	delete(q.flights, p.Pod.UID)
-	q.trimLocked()
+	q.landLocked(p.Pod.UID)
 	if f.newest != nil {
 		p.PodInfo, _ = framework.NewPodInfo(f.newest)
 	}
@@ -375,11 +377,8 @@ func (q *Queue) rememberLocked(event framework.Event, old, new any) bool {
 	if len(q.registeredLocked(event)) == 0 {
 		return false
 	}
-	for _, f := range q.flights {
-		if !f.landed {
-			q.events = append(q.events, happened{event, old, new})
-			break
-		}
+	if len(q.aloft) > 0 {
+		q.events = append(q.events, happened{event, old, new})
 	}
 	return true
 }
@@ -389,15 +388,13 @@ func (q *Queue) registeredLocked(event framework.Event) []registration {
 	if ok {
 		return found
 	}
-	plugins := make([]string, 0, len(q.config.Hints))
-	for plugin := range q.config.Hints {
-		plugins = append(plugins, plugin)
-	}
-	slices.Sort(plugins)
-	for _, plugin := range plugins {
-		for _, he := range q.config.Hints[plugin] {
-			if he.Match(event) {
-				found = append(found, registration{plugin, he.Hint})
+	for _, scheduler := range slices.Sorted(maps.Keys(q.config.Hints)) {
+		plugins := q.config.Hints[scheduler]
+		for _, plugin := range slices.Sorted(maps.Keys(plugins)) {
+			for _, he := range plugins[plugin] {
+				if he.Match(event) {
+					found = append(found, registration{scheduler, plugin, he.Hint})
+				}
 			}
 		}
 	}
@@ -410,10 +407,11 @@ func (q *Queue) reconsiderLocked(ctx context.Context, p *framework.QueuedPodInfo
 	helped, skipBackoff := false, false
 	for _, h := range events {
 		for _, r := range q.registeredLocked(h.event) {
-			if !slices.Contains(p.RejectedBy, r.plugin) {
+			if r.scheduler != p.Pod.Spec.SchedulerName || !slices.Contains(p.RejectedBy, r.plugin) {
 				continue
 			}
-			if h.event.Resource == framework.UnscheduledPod && !isSame(h, p.Pod) {
+			if h.event.Resource == framework.UnscheduledPod && !isAbout(h.new, p.Pod) ||
+				h.event.Resource == framework.AssignedPod && isAbout(h.old, p.Pod) {
 				continue
 			}
 			if r.hint == nil || r.hint(p.Pod, h.old, h.new) == framework.Queue {
@@ -427,9 +425,10 @@ func (q *Queue) reconsiderLocked(ctx context.Context, p *framework.QueuedPodInfo
 	}
 }
 
-// isSame tells whether an event of an unscheduled pod is about pod itself.
-func isSame(h happened, pod *corev1.Pod) bool {
-	of, ok := h.new.(*corev1.Pod)
+// isAbout tells whether an event's object is pod itself. A rejected pod's own
+// update may help it; the place that it has just given back does not.
+func isAbout(object any, pod *corev1.Pod) bool {
+	of, ok := object.(*corev1.Pod)
 	return ok && of != nil && of.UID == pod.UID
 }
 

@@ -12,6 +12,9 @@
 //	lookup   print the addresses (or -type SRV, TXT, CNAME, PTR) of a name
 //	write    write the second argument into the file the first names, making directories
 //	read     print a file
+//	webhook  admission webhooks over TLS on :8443, with -cert and -key
+//	setuid   copy this program to a path, owned by its user and set-uid
+//	uid      print the effective user
 package main
 
 import (
@@ -26,16 +29,19 @@ import (
 type command func(ctx context.Context, args []string) error
 
 var commands = map[string]command{
-	"serve":  serve,
-	"exit":   exit,
-	"sleep":  sleep,
-	"memory": memory,
-	"cpu":    cpu,
-	"get":    get,
-	"dial":   dial,
-	"lookup": lookup,
-	"write":  write,
-	"read":   read,
+	"serve":   serve,
+	"exit":    exit,
+	"sleep":   sleep,
+	"memory":  memory,
+	"cpu":     cpu,
+	"get":     get,
+	"dial":    dial,
+	"lookup":  lookup,
+	"write":   write,
+	"webhook": webhook,
+	"read":    read,
+	"setuid":  setuid,
+	"uid":     uid,
 }
 
 func main() {

@@ -244,14 +244,20 @@ func fetch(w http.ResponseWriter, r *http.Request) {
 
 func dialHTTP(w http.ResponseWriter, r *http.Request) {
 	said, err := say(r.Context(), r.FormValue("network"), r.FormValue("address"), r.FormValue("say"), 3*time.Second)
+	if err != nil {
+		answer(w, err)
+		return
+	}
 	fmt.Fprint(w, said)
-	answer(w, err)
 }
 
 func lookupHTTP(w http.ResponseWriter, r *http.Request) {
 	lines, err := resolve(r.Context(), r.FormValue("type"), r.FormValue("name"))
+	if err != nil {
+		answer(w, err)
+		return
+	}
 	fmt.Fprint(w, strings.Join(lines, "\n"))
-	answer(w, err)
 }
 
 func answer(w http.ResponseWriter, err error) {

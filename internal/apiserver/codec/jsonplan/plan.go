@@ -20,6 +20,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // plan appends the JSON of the value at p.
@@ -72,6 +73,11 @@ func (c *compiler) make(t reflect.Type) plan {
 		return appendQuantity
 	case reflect.TypeFor[metav1.FieldsV1]():
 		return appendFields
+	case reflect.TypeFor[intstr.IntOrString]():
+		return appendIntOrString
+	}
+	if t.Kind() == reflect.Pointer { // null when nil, whatever methods it has
+		return pointer(c.compile(t.Elem()))
 	}
 	if implements(t, marshalerType) || implements(t, textType) {
 		return standard(t)
@@ -87,8 +93,6 @@ func (c *compiler) make(t reflect.Type) plan {
 		return func(b []byte, p unsafe.Pointer) ([]byte, error) { return strconv.AppendInt(b, *(*int64)(p), 10), nil }
 	case reflect.String:
 		return func(b []byte, p unsafe.Pointer) ([]byte, error) { return appendString(b, *(*string)(p)), nil }
-	case reflect.Pointer:
-		return pointer(c.compile(t.Elem()))
 	case reflect.Struct:
 		return c.structure(t)
 	case reflect.Slice:
@@ -286,14 +290,16 @@ func appendQuantity(b []byte, p unsafe.Pointer) ([]byte, error) {
 	return appendString(b, q.String()), nil
 }
 
-// isCompact reports that JSON has no space and nothing to escape, or may not.
-func isCompact(raw []byte) bool {
-	for _, c := range raw {
-		if c <= ' ' || c == '<' || c == '>' || c == '&' || c >= utf8.RuneSelf {
-			return false
-		}
+func appendIntOrString(b []byte, p unsafe.Pointer) ([]byte, error) {
+	switch v := (*intstr.IntOrString)(p); v.Type {
+	case intstr.Int:
+		return strconv.AppendInt(b, int64(v.IntVal), 10), nil
+	case intstr.String:
+		return appendString(b, v.StrVal), nil
+	default:
+		raw, err := json.Marshal(v)
+		return append(b, raw...), err
 	}
-	return true
 }
 
 // appendFields passes on JSON that is compact already, as it nearly always is.
@@ -302,9 +308,56 @@ func appendFields(b []byte, p unsafe.Pointer) ([]byte, error) {
 	if err != nil {
 		return b, err
 	}
-	if isCompact(raw) && json.Valid(raw) {
+	if end, ok := fieldSet(raw, 0, 0); ok && end == len(raw) {
 		return append(b, raw...), nil
 	}
 	raw, err = json.Marshal((*metav1.FieldsV1)(p))
 	return append(b, raw...), err
+}
+
+// fieldSet finds the end of a set of fields as servers write it: objects in
+// objects, without space, and names without anything that needs care. It answers
+// false for all else, well-formed or not.
+func fieldSet(raw []byte, at, depth int) (end int, ok bool) {
+	if at >= len(raw) || raw[at] != '{' || depth == maxDepth {
+		return at, false
+	}
+	if at++; at < len(raw) && raw[at] == '}' {
+		return at + 1, true
+	}
+	for {
+		if at, ok = fieldName(raw, at); !ok || at >= len(raw) || raw[at] != ':' {
+			return at, false
+		}
+		if at, ok = fieldSet(raw, at+1, depth+1); !ok || at >= len(raw) {
+			return at, false
+		}
+		switch raw[at] {
+		case '}':
+			return at + 1, true
+		case ',':
+			at++
+		default:
+			return at, false
+		}
+	}
+}
+
+// fieldName finds the end of a quoted name.
+func fieldName(raw []byte, at int) (end int, ok bool) {
+	if at >= len(raw) || raw[at] != '"' {
+		return at, false
+	}
+	for at++; at < len(raw); at++ {
+		switch c := raw[at]; {
+		case plain[c]:
+		case c == '"':
+			return at + 1, true
+		case c == '\\' && at+1 < len(raw) && (raw[at+1] == '"' || raw[at+1] == '\\'):
+			at++
+		default:
+			return at, false
+		}
+	}
+	return at, false
 }

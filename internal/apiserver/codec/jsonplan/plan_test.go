@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"reflect"
-	"sort"
 	"testing"
 	"time"
 
@@ -15,8 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/randfill"
-
-	"proa/internal/apis"
 )
 
 // filler makes random values that Kubernetes types can hold.
@@ -39,7 +36,9 @@ func filler(seed int64) *randfill.Filler {
 			}
 		},
 		func(f *metav1.FieldsV1, c randfill.Continue) {
-			f.Raw = [][]byte{[]byte(`{"f:a":{}}`), []byte(`{ "f:<b>": {} }`), []byte("{}"), nil}[c.Intn(4)]
+			f.Raw = [][]byte{
+				[]byte(`{"f:a":{".":{},"k:{\"name\":\"a\\\\b\"}":{"f:name":{}}},"f:b":{}}`), []byte(`{"f:a":{"f:<b>":{}}}`), []byte(`{ "f:<b>": {} }`), []byte("{}"), nil,
+			}[c.Intn(5)]
 		},
 		func(r *runtime.RawExtension, c randfill.Continue) { r.Raw = []byte(`{"a": "<"}`) },
 		func(j *apiextensionsv1.JSON, c randfill.Continue) { j.Raw = []byte(`[1, "&"]`) },
@@ -58,16 +57,7 @@ func compare(t *testing.T, v any) {
 
 // Every type that the API knows is written as encoding/json writes it.
 func TestEveryKindIsWrittenAsTheStandardDoes(t *testing.T) {
-	var types []reflect.Type
-	seen := map[reflect.Type]bool{}
-	for _, typ := range apis.Scheme().AllKnownTypes() {
-		if !seen[typ] {
-			seen[typ] = true
-			types = append(types, typ)
-		}
-	}
-	sort.Slice(types, func(i, j int) bool { return types[i].String() < types[j].String() })
-	for i, typ := range types {
+	for i, typ := range apiTypes() {
 		compare(t, reflect.New(typ).Interface())
 		for seed := range int64(2) {
 			v := reflect.New(typ).Interface()
@@ -107,6 +97,12 @@ type zeros struct {
 	K map[int]string         `json:"k,omitempty"`
 	Q map[string]*zeros      `json:"q,omitempty"`
 	X map[string]metav1.Time `json:"x"`
+}
+
+func TestFieldsThatAreNoJSONAreAnError(t *testing.T) {
+	for _, raw := range []string{`{"f:a":{}`, `{"f:a":{},}`, `{"f:a"}`, `{f:a:{}}`, `{"f:a":{}}}`, `{"f:\q":{}}`, "{\"f:\x01\":{}}", `{`, `{"`, `{"\`, `x`} {
+		compare(t, &metav1.ManagedFieldsEntry{Manager: "m", FieldsV1: &metav1.FieldsV1{Raw: []byte(raw)}})
+	}
 }
 
 func TestWhatKubernetesDoesNotUse(t *testing.T) {

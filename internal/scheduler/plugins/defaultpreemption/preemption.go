@@ -13,6 +13,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"proa/internal/client"
 	"proa/internal/scheduler/framework"
@@ -22,17 +23,17 @@ const Name = "DefaultPreemption"
 
 // Args of the plugin. A share and a floor bound the nodes on which it looks for victims.
 type Args struct {
-	MinCandidateNodesPercentage int   // 0 means 10
-	MinCandidateNodesAbsolute   int   // 0 means 100
+	MinCandidateNodesPercentage *int  // of those where victims could help; nil means 10
+	MinCandidateNodesAbsolute   *int  // nil means 100
 	Seed                        int64 // of the node it begins with
 }
 
 type Plugin struct {
-	handle  *framework.Handle
-	pods    *client.Informer[*corev1.Pod]
-	budgets *client.Informer[*policyv1.PodDisruptionBudget]
-	args    Args
-	random  *rand.Rand // used by the scheduling loop only
+	handle         *framework.Handle
+	pods           *client.Informer[*corev1.Pod]
+	budgets        *client.Informer[*policyv1.PodDisruptionBudget]
+	share, atLeast int        // percentage and number of nodes to look for victims on
+	random         *rand.Rand // used by the scheduling loop only
 
 	mu         sync.Mutex // guards preempting
 	preempting map[types.UID]struct{}
@@ -44,12 +45,12 @@ func New(h *framework.Handle) (framework.Plugin, error) {
 		pods:    client.Shared[*corev1.Pod](h.Cache),
 		budgets: client.Shared[*policyv1.PodDisruptionBudget](h.Cache),
 	}
-	if args, ok := h.Args.(*Args); ok && args != nil {
-		p.args = *args
+	args, _ := h.Args.(*Args)
+	if args == nil {
+		args = &Args{}
 	}
-	p.args.MinCandidateNodesPercentage = cmp.Or(p.args.MinCandidateNodesPercentage, 10)
-	p.args.MinCandidateNodesAbsolute = cmp.Or(p.args.MinCandidateNodesAbsolute, 100)
-	p.random = rand.New(rand.NewSource(cmp.Or(p.args.Seed, 1)))
+	p.share, p.atLeast = ptr.Deref(args.MinCandidateNodesPercentage, 10), ptr.Deref(args.MinCandidateNodesAbsolute, 100)
+	p.random = rand.New(rand.NewSource(cmp.Or(args.Seed, 1)))
 	return p, nil
 }
 
@@ -86,6 +87,12 @@ func (p *Plugin) PostFilter(ctx context.Context, state *framework.CycleState, po
 	}
 	if len(candidates) == 0 {
 		return &framework.PostFilterResult{}, refuse(framework.NoneAvailable(d.AllNodes, account))
+	}
+	if candidates, err = p.askExtenders(ctx, pod.Pod, candidates); err != nil {
+		return nil, framework.AsStatus(err)
+	}
+	if len(candidates) == 0 {
+		return &framework.PostFilterResult{}, refuse("no candidate node for preemption")
 	}
 	best := pick(candidates)
 	p.preempt(pod, best)
@@ -145,7 +152,7 @@ func (p *Plugin) candidates(ctx context.Context, state *framework.CycleState, po
 		return nil, account, nil
 	}
 	budgets := p.budgets.Select("", labels.Everything())
-	enough := min(max(len(helpful)*p.args.MinCandidateNodesPercentage/100, p.args.MinCandidateNodesAbsolute), len(helpful))
+	enough := min(max(len(helpful)*p.share/100, p.atLeast), len(helpful))
 	start := p.random.Intn(len(helpful))
 	var found []candidate
 	harmless := false

@@ -63,7 +63,8 @@ func (p *Plugin) evict(ctx context.Context, preemptor, victim *corev1.Pod, node 
 	}
 	_, err = p.pods.Resource.Patch(ctx, victim.Namespace, victim.Name, types.StrategicMergePatchType, patch, "status")
 	if err == nil {
-		_, err = p.pods.Resource.Delete(ctx, victim.Namespace, victim.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(victim.UID))})
+		// The informer shows it when this returns, so the next try does not begin anew.
+		_, err = p.pods.Delete(ctx, victim.Namespace, victim.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(victim.UID))})
 	}
 	switch {
 	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):

@@ -47,7 +47,7 @@ func (*Plugin) Name() string { return Name }
 
 // Local while nobody has affinity.
 func (p *Plugin) Local(pod *framework.PodInfo) bool {
-	return !pod.HasAffinity() && len(p.handle.Snapshot.WithAffinity) == 0
+	return !pod.HasAffinity() && !p.handle.Snapshot.AnyAffinity()
 }
 
 var (
@@ -102,6 +102,7 @@ type state struct {
 	affinity, anti           []domains
 	existing                 []*framework.TermGroup // anti-affinity of other pods that means this one
 	existingMore             map[pair]int           // of a trial
+	anywhere                 bool                   // some pod meets the affinity
 	namespace                labels.Set             // of the pod
 }
 
@@ -181,6 +182,7 @@ func (p *Plugin) PreFilter(_ context.Context, cs *framework.CycleState, pod *fra
 	for i := range s.antiTerms {
 		s.anti = append(s.anti, p.tally(s.antiTerms[i:i+1], s.antiTerms[i].TopologyKey))
 	}
+	s.look()
 	cs.Write(Name, s)
 	return nil, nil
 }
@@ -230,6 +232,12 @@ func (p *Plugin) count(cs *framework.CycleState, pod, other *framework.PodInfo, 
 			s.anti[i].note(node, sign)
 		}
 	}
+	s.look()
+}
+
+// look notes whether any pod is there for the pod to be near to.
+func (s *state) look() {
+	s.anywhere = slices.ContainsFunc(s.affinity, func(d domains) bool { return d.any() })
 }
 
 func (p *Plugin) Filter(_ context.Context, cs *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
@@ -280,7 +288,7 @@ func (s *state) forbids(node *framework.NodeInfo) bool {
 }
 
 func (s *state) meetsAffinity(pod *framework.PodInfo, node *framework.NodeInfo) bool {
-	met, anywhere := true, false
+	met := true
 	for i := range s.affinity {
 		count, in := s.affinity[i].at(node)
 		if !in {
@@ -288,14 +296,8 @@ func (s *state) meetsAffinity(pod *framework.PodInfo, node *framework.NodeInfo) 
 		}
 		met = met && count > 0
 	}
-	if met {
-		return true
-	}
-	for i := range s.affinity {
-		anywhere = anywhere || s.affinity[i].any()
-	}
 	// The first of a group that wants to be together may go anywhere.
-	return !anywhere && matchesAll(s.affinityTerms, pod.Pod)
+	return met || !s.anywhere && matchesAll(s.affinityTerms, pod.Pod)
 }
 
 // EventsToRegister: other pods and nodes' labels.

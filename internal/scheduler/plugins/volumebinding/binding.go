@@ -24,7 +24,7 @@ const Name = "VolumeBinding"
 
 // Args of the plugin.
 type Args struct {
-	BindTimeout time.Duration // 0 means 10 min
+	BindTimeout *time.Duration // nil means 10 min; 0 means not to wait
 }
 
 type Plugin struct {
@@ -51,8 +51,8 @@ func New(h *framework.Handle) (framework.Plugin, error) {
 		capacities: client.Shared[*storagev1.CSIStorageCapacity](h.Cache),
 		taken:      map[string]string{}, changed: make(chan struct{}),
 	}
-	if args, ok := h.Args.(*Args); ok && args != nil && args.BindTimeout > 0 {
-		p.timeout = args.BindTimeout
+	if args, ok := h.Args.(*Args); ok && args != nil && args.BindTimeout != nil {
+		p.timeout = *args.BindTimeout
 	}
 	p.volumes.AddIndex(byClass, func(v *corev1.PersistentVolume) []string { return []string{storagehelpers.GetPersistentVolumeClass(v)} })
 	p.capacities.AddIndex(byClass, func(c *storagev1.CSIStorageCapacity) []string { return []string{c.StorageClassName} })

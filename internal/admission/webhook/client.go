@@ -1,0 +1,170 @@
+package webhook
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionv1beta1 "k8s.io/api/admission/v1beta1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	webhookutil "k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+
+	"proa/internal/store"
+)
+
+const (
+	userAgent = "kube-apiserver-admission"
+	// callTimeout bounds a call whose webhook and request have no earlier end.
+	callTimeout = 30 * time.Second
+	// maxResponse is how many bytes a webhook may answer.
+	maxResponse = 16 << 20
+)
+
+// clients holds one HTTP client for each way to reach a webhook.
+type clients struct{ manager webhookutil.ClientManager }
+
+func newClients(s *store.Store) (*clients, error) {
+	manager, err := webhookutil.NewClientManager(
+		[]schema.GroupVersion{admissionv1beta1.SchemeGroupVersion, admissionv1.SchemeGroupVersion},
+		admissionv1beta1.AddToScheme, admissionv1.AddToScheme,
+	)
+	if err != nil {
+		return nil, err
+	}
+	manager.SetAuthenticationInfoResolver(anonymous{})
+	manager.SetServiceResolver(endpoints{s})
+	return &clients{manager}, manager.Validate()
+}
+
+func (c *clients) of(w *admissionregistrationv1.MutatingWebhook) (*rest.RESTClient, error) {
+	config := webhookutil.ClientConfig{Name: w.Name, CABundle: w.ClientConfig.CABundle, URL: ptr.Deref(w.ClientConfig.URL, "")}
+	if s := w.ClientConfig.Service; s != nil {
+		config.Service = &webhookutil.ClientConfigService{
+			Name: s.Name, Namespace: s.Namespace, Port: ptr.Deref(s.Port, 443), Path: ptr.Deref(s.Path, ""),
+		}
+	}
+	return c.manager.HookClient(config)
+}
+
+// anonymous sends webhooks no credentials.
+type anonymous struct{}
+
+func (anonymous) ClientConfigFor(string) (*rest.Config, error) { return guardedConfig(), nil }
+
+func (anonymous) ClientConfigForService(string, string, int) (*rest.Config, error) {
+	return guardedConfig(), nil
+}
+
+func guardedConfig() *rest.Config {
+	return &rest.Config{
+		UserAgent: userAgent, Timeout: callTimeout,
+		WrapTransport: func(rt http.RoundTripper) http.RoundTripper { return guard{rt} },
+	}
+}
+
+// guard keeps a webhook from sending the server elsewhere or filling its memory.
+type guard struct{ next http.RoundTripper }
+
+var errTooLong = fmt.Errorf("response is longer than %d bytes", maxResponse)
+
+func (g guard) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := g.next.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode/100 == 3 && resp.Header.Get("Location") != "" {
+		resp.Body.Close()
+		return nil, errors.New("webhooks must not redirect")
+	}
+	resp.Body = &limited{ReadCloser: resp.Body, left: maxResponse}
+	return resp, nil
+}
+
+// WrappedRoundTripper lets client-go find the transport below.
+func (g guard) WrappedRoundTripper() http.RoundTripper { return g.next }
+
+// limited fails where io.LimitReader would end.
+type limited struct {
+	io.ReadCloser
+	left int64
+}
+
+func (l *limited) Read(p []byte) (int, error) {
+	if l.left < 0 {
+		return 0, errTooLong
+	}
+	n, err := l.ReadCloser.Read(p)
+	if l.left -= int64(n); l.left < 0 {
+		return 0, errTooLong
+	}
+	return n, err
+}
+
+// endpoints finds who stands behind a service, without the service proxy.
+type endpoints struct{ store *store.Store }
+
+var (
+	services = schema.GroupResource{Resource: "services"}
+	slicesOf = schema.GroupResource{Group: discoveryv1.GroupName, Resource: "endpointslices"}
+)
+
+// ResolveEndpoint picks one ready endpoint of a service's port at random.
+func (e endpoints) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
+	sn := e.store.Snapshot()
+	item, err := sn.Get(store.Key{Resource: services, Namespace: namespace, Name: name})
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "service"}, name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	svc := item.Object.(*corev1.Service)
+	if svc.Spec.Type == corev1.ServiceTypeExternalName {
+		return &url.URL{Scheme: "https", Host: net.JoinHostPort(svc.Spec.ExternalName, strconv.Itoa(int(port)))}, nil
+	}
+	i := slices.IndexFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool { return p.Port == port })
+	if i < 0 {
+		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", port, name))
+	}
+	hosts := readyHosts(sn, svc, svc.Spec.Ports[i].Name)
+	if len(hosts) == 0 {
+		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", name))
+	}
+	return &url.URL{Scheme: "https", Host: hosts[rand.IntN(len(hosts))]}, nil
+}
+
+func readyHosts(sn *store.Snapshot, svc *corev1.Service, portName string) []string {
+	var hosts []string
+	sn.Range(slicesOf, svc.Namespace, store.Key{}, func(item *store.Item) bool {
+		slice, ok := item.Object.(*discoveryv1.EndpointSlice)
+		if !ok || slice.Labels[discoveryv1.LabelServiceName] != svc.Name || slice.AddressType == discoveryv1.AddressTypeFQDN {
+			return true
+		}
+		for _, p := range slice.Ports {
+			if p.Port == nil || ptr.Deref(p.Name, "") != portName {
+				continue
+			}
+			for _, e := range slice.Endpoints {
+				if len(e.Addresses) > 0 && ptr.Deref(e.Conditions.Ready, true) {
+					hosts = append(hosts, net.JoinHostPort(e.Addresses[0], strconv.Itoa(int(*p.Port))))
+				}
+			}
+		}
+		return true
+	})
+	return hosts
+}

@@ -1,0 +1,148 @@
+// Package webhook asks the admission webhooks that users configured: the mutating
+// ones one after the other in the order of their names, the validating ones all
+// at once.
+//
+// A webhook is called in the goroutine of the request it judges. The request's
+// transaction is optimistic: it holds no lock, and the store does not hear of it
+// before it commits. A slow webhook delays nobody else.
+package webhook
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	k8sadmission "k8s.io/apiserver/pkg/admission"
+	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/cel/environment"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"proa/internal/admission"
+	"proa/internal/admission/review"
+	"proa/internal/apis"
+	"proa/internal/apis/admissionregistration"
+	"proa/internal/store"
+)
+
+// Config says what webhooks are called with. All of it is required.
+type Config struct {
+	Store     *store.Store
+	Catalogue *apis.Catalogue // of the kinds they may ask to see
+	// Authorizer answers the expressions of match conditions.
+	Authorizer authorizer.Authorizer
+}
+
+// New returns the two plugins. They share their connections.
+func New(c Config) (*Mutating, *Validating, error) {
+	clients, err := newClients(c.Store)
+	if err != nil {
+		return nil, nil, fmt.Errorf("webhook clients: %w", err)
+	}
+	group := admissionregistrationv1.GroupName
+	p := plugin{config: c, clients: clients}
+	m, v := &Mutating{plugin: p}, &Validating{plugin: p}
+	m.hooks = review.Compiled[[]*hook]{
+		Resource: schema.GroupResource{Group: group, Resource: "mutatingwebhookconfigurations"},
+		Make: func(obj apis.Object) []*hook {
+			config := obj.(*admissionregistrationv1.MutatingWebhookConfiguration)
+			return hooksOf(config.Name, config.Webhooks, "admit")
+		},
+	}
+	v.hooks = review.Compiled[[]*hook]{
+		Resource: schema.GroupResource{Group: group, Resource: "validatingwebhookconfigurations"},
+		Make: func(obj apis.Object) []*hook {
+			config := obj.(*admissionregistrationv1.ValidatingWebhookConfiguration)
+			return hooksOf(config.Name, admissionregistration.CommonForm(config.Webhooks), "validating")
+		},
+	}
+	return m, v, nil
+}
+
+type plugin struct {
+	config  Config
+	clients *clients
+}
+
+// hook is one webhook, ready to be asked.
+type hook struct {
+	*admissionregistrationv1.MutatingWebhook
+	configuration string
+	uid           string // unique among all webhooks of a kind
+	criteria      review.Criteria
+	conditions    matchconditions.Matcher // nil: none
+}
+
+// hooksOf reads one configuration. Step is what metrics call the kind.
+func hooksOf(configuration string, webhooks []admissionregistrationv1.MutatingWebhook, step string) []*hook {
+	out := make([]*hook, len(webhooks))
+	repeated := map[string]int{}
+	for i := range webhooks {
+		w := &webhooks[i]
+		out[i] = &hook{
+			MutatingWebhook: w, configuration: configuration,
+			uid:      fmt.Sprintf("%s/%s/%d", configuration, w.Name, repeated[w.Name]),
+			criteria: review.OfWebhook(w), conditions: conditionsOf(w, step),
+		}
+		repeated[w.Name]++
+	}
+	return out
+}
+
+func conditionsOf(w *admissionregistrationv1.MutatingWebhook, step string) matchconditions.Matcher {
+	if len(w.MatchConditions) == 0 {
+		return nil
+	}
+	list := make([]plugincel.ExpressionAccessor, len(w.MatchConditions))
+	for i := range w.MatchConditions {
+		list[i] = (*matchconditions.MatchCondition)(&w.MatchConditions[i])
+	}
+	compiler := plugincel.NewConditionCompiler(admissionregistration.Environment())
+	evaluator := compiler.CompileCondition(list, plugincel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.StoredExpressions)
+	return matchconditions.NewMatcher(evaluator, w.FailurePolicy, "webhook", step, w.Name)
+}
+
+func (h *hook) failsOpen() bool {
+	return h.FailurePolicy != nil && *h.FailurePolicy == admissionregistrationv1.Ignore
+}
+
+// sideEffectsOnDryRun says that a dry run must not reach the webhook.
+func (h *hook) sideEffectsOnDryRun() bool {
+	return h.SideEffects == nil || *h.SideEffects != admissionregistrationv1.SideEffectClassNone && *h.SideEffects != admissionregistrationv1.SideEffectClassNoneOnDryRun
+}
+
+// invocation is a webhook that wants to see a write, in a version.
+type invocation struct {
+	*hook
+	version review.Version
+	shown   *k8sadmission.VersionedAttributes
+}
+
+// invoke returns nil when the webhook is not to be called.
+func (p *plugin) invoke(ctx context.Context, h *hook, r *review.Request) (*invocation, error) {
+	version, wanted, err := h.criteria.Match(r)
+	if err != nil || !wanted {
+		return nil, err
+	}
+	shown, err := r.Show(version)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	if h.conditions != nil {
+		switch result := h.conditions.Match(ctx, shown, nil, p.config.Authorizer); {
+		case result.Error != nil:
+			return nil, apierrors.NewForbidden(r.Own.Resource.GroupResource(), r.Name, result.Error)
+		case !result.Matches:
+			return nil, nil
+		}
+	}
+	return &invocation{hook: h, version: version, shown: shown}, nil
+}
+
+var (
+	_ admission.Mutator   = &Mutating{}
+	_ admission.Validator = &Validating{}
+)

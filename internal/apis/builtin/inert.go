@@ -1,0 +1,40 @@
+package builtin
+
+import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa/internal/apis"
+)
+
+// inert are kinds that are kept and checked while no part of Proa acts on them
+// yet, each with what a user must know. Whoever creates one is warned; the
+// entry goes away with the change that makes the kind act.
+var inert = map[schema.GroupResource]string{
+	{Group: "networking.k8s.io", Resource: "networkpolicies"}:                        "network policies are not enforced by this version: traffic is not restricted",
+	{Group: "resource.k8s.io", Resource: "resourceclaims"}:                           "devices are not allocated by this version: a Pod that uses this claim cannot start",
+	{Group: "resource.k8s.io", Resource: "resourceclaimtemplates"}:                   "devices are not allocated by this version: no ResourceClaim is made from this template",
+	{Group: "resource.k8s.io", Resource: "deviceclasses"}:                            "devices are not allocated by this version",
+	{Group: "resource.k8s.io", Resource: "resourceslices"}:                           "devices are not allocated by this version",
+	{Group: "flowcontrol.apiserver.k8s.io", Resource: "flowschemas"}:                 "requests are not sorted into priority levels by this version: only the limits of requests in flight hold",
+	{Group: "flowcontrol.apiserver.k8s.io", Resource: "prioritylevelconfigurations"}: "requests are not sorted into priority levels by this version: only the limits of requests in flight hold",
+	{Group: "storage.k8s.io", Resource: "volumeattributesclasses"}:                   "attributes of volumes are not changed by this version",
+}
+
+// warnInert adds the warning of an inert kind to those that it has.
+func warnInert(r *apis.Resource) {
+	text, found := inert[r.GroupResource()]
+	if !found {
+		return
+	}
+	own := r.Warnings
+	r.Warnings = func(obj, old apis.Object) []string {
+		var warnings []string
+		if own != nil {
+			warnings = own(obj, old)
+		}
+		if old == nil {
+			warnings = append(warnings, text)
+		}
+		return warnings
+	}
+}

@@ -1,0 +1,82 @@
+package builtin
+
+import (
+	"context"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"proa/internal/apis"
+	"proa/internal/apis/marker"
+)
+
+// mark makes a kind honour the markers of its types: fields of gates that are
+// off are cleared, and declared rules checked beside the kind's own.
+func mark(r *apis.Resource, rules *marker.Rules) {
+	prepare, prepareUpdate := r.PrepareCreate, r.PrepareUpdate
+	r.PrepareCreate = func(obj apis.Object) {
+		rules.Drop(obj, nil)
+		if prepare != nil {
+			prepare(obj)
+		}
+	}
+	r.PrepareUpdate = dropping(prepareUpdate, rules)
+	validate := r.Validate
+	r.Validate = func(ctx context.Context, obj apis.Object) field.ErrorList {
+		var own field.ErrorList
+		if validate != nil {
+			own = validate(ctx, obj)
+		}
+		return merge(own, rules.Validate(obj, nil))
+	}
+	validateUpdate := r.ValidateUpdate
+	if validateUpdate == nil && validate != nil {
+		validateUpdate = func(ctx context.Context, obj, _ apis.Object) field.ErrorList { return validate(ctx, obj) }
+	}
+	r.ValidateUpdate = declaring(validateUpdate, rules)
+	r.Subresources = slices.Clone(r.Subresources)
+	for i := range r.Subresources {
+		s := &r.Subresources[i]
+		if s.PrepareUpdate != nil {
+			s.PrepareUpdate = dropping(s.PrepareUpdate, rules)
+			s.ValidateUpdate = declaring(s.ValidateUpdate, rules)
+		}
+	}
+}
+
+func dropping(prepare func(obj, old apis.Object), rules *marker.Rules) func(obj, old apis.Object) {
+	return func(obj, old apis.Object) {
+		rules.Drop(obj, old)
+		if prepare != nil {
+			prepare(obj, old)
+		}
+	}
+}
+
+func declaring(validate func(ctx context.Context, obj, old apis.Object) field.ErrorList, rules *marker.Rules) func(ctx context.Context, obj, old apis.Object) field.ErrorList {
+	return func(ctx context.Context, obj, old apis.Object) field.ErrorList {
+		var own field.ErrorList
+		if validate != nil {
+			own = validate(ctx, obj, old)
+		}
+		return merge(own, rules.Validate(obj, old))
+	}
+}
+
+// merge lets a declared error take the place of the kind's own about the same
+// thing, as upstream's does since declarative validation is beta.
+func merge(own, declared field.ErrorList) field.ErrorList {
+	if len(declared) == 0 {
+		return own
+	}
+	kept := own[:0:0]
+	for _, e := range own {
+		covered := slices.ContainsFunc(declared, func(d *field.Error) bool {
+			return d.Type == e.Type && d.Field == e.Field && (d.Origin == e.Origin || e.Origin == "")
+		})
+		if !covered {
+			kept = append(kept, e)
+		}
+	}
+	return append(kept, declared...)
+}

@@ -1,0 +1,206 @@
+// Package extract reads the markers of API types from their Go source: what may
+// be said of a field (+k8s: tags), which gate it waits for (+featureGate) and
+// which values a string type has (+enum). It runs when the table is made and
+// when a test compares the table with the source, never in the server.
+package extract
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ignored are tags for other generators, and those that say nothing of a value.
+var ignored = []string{
+	"deepcopy-gen", "prerelease-lifecycle-gen", "supportsSubresource", "isSubresource", "conversion-gen", "openapi-gen",
+	"validation-gen-nolint", "deprecated", "customValidation", "declarativeValidationNative", "alpha",
+}
+
+// Package writes the markers of one package's source files in dir, one line each:
+//
+//	p <import path>
+//	e <string type> <value> ...
+//	t <type> [tag ...]           tabs between tags
+//	f <Go field name> [tag ...]  of the type before; @A,B names gates
+//
+// Types that say nothing are left out.
+func Package(out *strings.Builder, dir, importPath string) error {
+	files, err := parseDir(dir)
+	if err != nil {
+		return err
+	}
+	body := &strings.Builder{}
+	values := constants(files)
+	for _, f := range files {
+		for _, decl := range f.Decls {
+			d, ok := decl.(*ast.GenDecl)
+			if !ok || d.Tok != token.TYPE {
+				continue
+			}
+			for _, spec := range d.Specs {
+				writeType(body, f, d, spec.(*ast.TypeSpec), values)
+			}
+		}
+	}
+	if body.Len() > 0 {
+		fmt.Fprintf(out, "p %s\n%s", importPath, body)
+	}
+	return nil
+}
+
+func parseDir(dir string) ([]*ast.File, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	fset := token.NewFileSet()
+	var files []*ast.File
+	for _, e := range entries {
+		if !isSource(e) {
+			continue
+		}
+		f, err := parser.ParseFile(fset, filepath.Join(dir, e.Name()), nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+func isSource(e fs.DirEntry) bool {
+	name := e.Name()
+	return strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") && !strings.Contains(name, "generated") && !strings.HasPrefix(name, "zz_")
+}
+
+// constants are the string constants of a package by their type.
+func constants(files []*ast.File) map[string][]string {
+	values := map[string][]string{}
+	for _, f := range files {
+		for _, decl := range f.Decls {
+			d, ok := decl.(*ast.GenDecl)
+			if !ok || d.Tok != token.CONST {
+				continue
+			}
+			for _, spec := range d.Specs {
+				s := spec.(*ast.ValueSpec)
+				typ, ok := s.Type.(*ast.Ident)
+				if !ok || strings.Contains(text(s.Doc)+text(s.Comment), "+k8s:enumExclude") {
+					continue
+				}
+				for _, v := range s.Values {
+					if lit, ok := v.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+						value, _ := strconv.Unquote(lit.Value)
+						if !slices.Contains(values[typ.Name], value) {
+							values[typ.Name] = append(values[typ.Name], value)
+						}
+					}
+				}
+			}
+		}
+	}
+	for _, v := range values {
+		slices.Sort(v)
+	}
+	return values
+}
+
+func writeType(out *strings.Builder, f *ast.File, d *ast.GenDecl, spec *ast.TypeSpec, values map[string][]string) {
+	doc := d.Doc
+	if spec.Doc != nil {
+		doc = spec.Doc
+	}
+	about := before(f, doc) + text(doc)
+	isEnum := has(about, "+enum") || has(about, "+k8s:enum")
+	if isEnum && len(values[spec.Name.Name]) > 0 {
+		fmt.Fprintf(out, "e %s %s\n", spec.Name.Name, strings.Join(values[spec.Name.Name], " "))
+	}
+	tags := tagsOf(about)
+	fields := &strings.Builder{}
+	if s, ok := spec.Type.(*ast.StructType); ok {
+		for _, field := range s.Fields.List {
+			if marks := tagsOf(text(field.Doc)); len(marks) > 0 {
+				fmt.Fprintf(fields, "f %s\t%s\n", fieldName(field), strings.Join(marks, "\t"))
+			}
+		}
+	}
+	if fields.Len() > 0 || len(tags) > 0 {
+		out.WriteString(strings.TrimSuffix(fmt.Sprintf("t %s\t%s", spec.Name.Name, strings.Join(tags, "\t")), "\t"))
+		out.WriteString("\n" + fields.String())
+	}
+}
+
+// before returns the comment that stands one empty line above doc.
+func before(f *ast.File, doc *ast.CommentGroup) string {
+	i := slices.Index(f.Comments, doc)
+	if doc == nil || i < 1 {
+		return ""
+	}
+	prev := f.Comments[i-1]
+	if doc.Pos()-prev.End() > 2 {
+		return ""
+	}
+	return text(prev)
+}
+
+func text(g *ast.CommentGroup) string {
+	if g == nil {
+		return ""
+	}
+	var b strings.Builder
+	for _, c := range g.List {
+		b.WriteString(strings.TrimSpace(strings.TrimPrefix(c.Text, "//")) + "\n")
+	}
+	return b.String()
+}
+
+func has(doc, line string) bool { return slices.Contains(strings.Split(doc, "\n"), line) }
+
+func fieldName(f *ast.Field) string {
+	if len(f.Names) > 0 {
+		return f.Names[0].Name
+	}
+	switch t := f.Type.(type) {
+	case *ast.SelectorExpr:
+		return t.Sel.Name
+	case *ast.Ident:
+		return t.Name
+	}
+	return ""
+}
+
+// tagsOf lists the tags of a comment in their order. A tag of the beta stage is
+// as good as one without a stage; those of the alpha stage are not enforced and
+// left out, as are comments behind a tag.
+func tagsOf(doc string) []string {
+	var tags []string
+	for _, line := range strings.Split(doc, "\n") {
+		if gates, ok := strings.CutPrefix(line, "+featureGate="); ok {
+			tags = append(tags, "@"+gates)
+			continue
+		}
+		tag, ok := strings.CutPrefix(line, "+k8s:")
+		if !ok {
+			continue
+		}
+		if i := strings.Index(tag, " #"); i >= 0 {
+			tag = strings.TrimSpace(tag[:i])
+		}
+		if staged, rest, ok := strings.Cut(tag, ")=+k8s:"); ok && strings.HasPrefix(staged, "beta(") {
+			tag = rest
+		}
+		name := tag[:strings.IndexFunc(tag+" ", func(r rune) bool { return strings.ContainsRune("=(: ", r) })]
+		if slices.Contains(ignored, name) {
+			continue
+		}
+		tags = append(tags, strings.ReplaceAll(strings.ReplaceAll(tag, "+k8s:", ""), `"`, ""))
+	}
+	return tags
+}

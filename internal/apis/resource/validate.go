@@ -1,0 +1,245 @@
+package resource
+
+import (
+	"encoding/json"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	apiservercel "k8s.io/apiserver/pkg/cel"
+	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/dynamic-resource-allocation/cel"
+
+	"proa/internal/apis/validate"
+)
+
+type errorList = field.ErrorList
+
+func keepSpec(spec, old any) errorList {
+	return validate.Immutable(field.NewPath("spec"), spec, old)
+}
+
+func validateClass(c *resourcev1.DeviceClass) errorList {
+	path := field.NewPath("spec")
+	errs := validateSelectors(c.Spec.Selectors, path.Child("selectors"))
+	for i := range c.Spec.Config {
+		errs = append(errs, validateConfiguration(&c.Spec.Config[i].DeviceConfiguration, path.Child("config").Index(i))...)
+	}
+	return errs
+}
+
+func validateTemplate(t *resourcev1.ResourceClaimTemplate) errorList {
+	path := field.NewPath("spec")
+	errs := metav1validation.ValidateLabels(t.Spec.Labels, path.Child("metadata", "labels"))
+	errs = append(errs, validate.Annotations(path.Child("metadata", "annotations"), t.Spec.Annotations)...)
+	return append(errs, validateClaimSpec(&t.Spec.Spec, path.Child("spec"))...)
+}
+
+func validateClaim(c *resourcev1.ResourceClaim) errorList {
+	return validateClaimSpec(&c.Spec, field.NewPath("spec"))
+}
+
+func validateClaimSpec(s *resourcev1.ResourceClaimSpec, path *field.Path) errorList {
+	devices := path.Child("devices")
+	var errs errorList
+	for i := range s.Devices.Requests {
+		errs = append(errs, validateRequest(&s.Devices.Requests[i], devices.Child("requests").Index(i))...)
+	}
+	names := requestNames(s)
+	for i := range s.Devices.Constraints {
+		errs = append(errs, validateConstraint(&s.Devices.Constraints[i], names, devices.Child("constraints").Index(i))...)
+	}
+	for i := range s.Devices.Config {
+		c := &s.Devices.Config[i]
+		at := devices.Child("config").Index(i)
+		errs = append(errs, validateRequestNames(c.Requests, names, at.Child("requests"))...)
+		errs = append(errs, validateConfiguration(&c.DeviceConfiguration, at)...)
+	}
+	return errs
+}
+
+// requestNames are what constraints and results may refer to: requests, and
+// alternatives as request/alternative.
+func requestNames(s *resourcev1.ResourceClaimSpec) sets.Set[string] {
+	names := sets.New[string]()
+	for _, r := range s.Devices.Requests {
+		names.Insert(r.Name)
+		for _, f := range r.FirstAvailable {
+			names.Insert(r.Name + "/" + f.Name)
+		}
+	}
+	return names
+}
+
+func validateRequest(r *resourcev1.DeviceRequest, path *field.Path) errorList {
+	var errs errorList
+	if r.Exactly == nil && len(r.FirstAvailable) == 0 {
+		return errorList{field.Required(path, "exactly one of `exactly` or `firstAvailable` is required")}
+	}
+	if e := r.Exactly; e != nil {
+		at := path.Child("exactly")
+		errs = append(errs, validateSelectors(e.Selectors, at.Child("selectors"))...)
+		errs = append(errs, validateAllocationMode(e.AllocationMode, e.Count, at)...)
+		errs = append(errs, validateTolerations(e.Tolerations, at.Child("tolerations"))...)
+	}
+	for i := range r.FirstAvailable {
+		f, at := &r.FirstAvailable[i], path.Child("firstAvailable").Index(i)
+		errs = append(errs, validateSelectors(f.Selectors, at.Child("selectors"))...)
+		errs = append(errs, validateAllocationMode(f.AllocationMode, f.Count, at)...)
+		errs = append(errs, validateTolerations(f.Tolerations, at.Child("tolerations"))...)
+	}
+	return errs
+}
+
+func validateAllocationMode(mode resourcev1.DeviceAllocationMode, count int64, path *field.Path) errorList {
+	switch mode {
+	case resourcev1.DeviceAllocationModeAll:
+		if count != 0 {
+			return errorList{field.Invalid(path.Child("count"), count, "must not be specified when allocationMode is 'All'")}
+		}
+	case resourcev1.DeviceAllocationModeExactCount:
+		if count <= 0 {
+			return errorList{field.Invalid(path.Child("count"), count, "must be greater than zero")}
+		}
+	default:
+		return validate.OneOf(path.Child("allocationMode"), mode, resourcev1.DeviceAllocationModeAll, resourcev1.DeviceAllocationModeExactCount)
+	}
+	return nil
+}
+
+func validateSelectors(selectors []resourcev1.DeviceSelector, path *field.Path) errorList {
+	var errs errorList
+	for i, s := range selectors {
+		at := path.Index(i).Child("cel")
+		if s.CEL == nil {
+			errs = append(errs, field.Required(at, ""))
+			continue
+		}
+		errs = append(errs, validateExpression(s.CEL.Expression, at.Child("expression"))...)
+	}
+	return errs
+}
+
+// validateExpression compiles a selector and bounds what it may cost.
+func validateExpression(expression string, path *field.Path) errorList {
+	if expression == "" {
+		return errorList{field.Required(path, "")}
+	}
+	if len(expression) > resourcev1.CELSelectorExpressionMaxLength {
+		return errorList{field.TooLong(path, "", resourcev1.CELSelectorExpressionMaxLength)}
+	}
+	env := environment.NewExpressions
+	result := cel.GetCompiler(cel.Features{EnableConsumableCapacity: true}).CompileCELExpression(expression, cel.Options{EnvType: &env})
+	if e := result.Error; e != nil {
+		switch e.Type {
+		case apiservercel.ErrorTypeRequired:
+			return errorList{field.Required(path, e.Detail)}
+		case apiservercel.ErrorTypeInvalid:
+			return errorList{field.Invalid(path, expression, e.Detail)}
+		}
+		return errorList{field.InternalError(path, e)}
+	}
+	if result.MaxCost > resourcev1.CELSelectorExpressionMaxCost {
+		return errorList{field.Forbidden(path, "too complex, exceeds cost limit")}
+	}
+	return nil
+}
+
+func validateConstraint(c *resourcev1.DeviceConstraint, names sets.Set[string], path *field.Path) errorList {
+	errs := validateRequestNames(c.Requests, names, path.Child("requests"))
+	switch {
+	case c.MatchAttribute == nil && c.DistinctAttribute == nil:
+		errs = append(errs, field.Required(path, `exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set`))
+	case c.MatchAttribute != nil && c.DistinctAttribute != nil:
+		errs = append(errs, field.Invalid(path, nil, `exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set`))
+	}
+	return errs
+}
+
+func validateRequestNames(requests []string, names sets.Set[string], path *field.Path) errorList {
+	var errs errorList
+	for i, name := range requests {
+		if !names.Has(name) {
+			errs = append(errs, field.Invalid(path.Index(i), name, "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"))
+		}
+	}
+	return errs
+}
+
+func validateConfiguration(c *resourcev1.DeviceConfiguration, path *field.Path) errorList {
+	if c.Opaque == nil {
+		return errorList{field.Required(path.Child("opaque"), "")}
+	}
+	return validateRaw(&c.Opaque.Parameters, resourcev1.OpaqueParametersMaxLength, path.Child("opaque", "parameters"))
+}
+
+// validateRaw wants a JSON object of at most max bytes.
+func validateRaw(r *runtime.RawExtension, most int, path *field.Path) errorList {
+	var v any
+	switch {
+	case len(r.Raw) == 0:
+		return errorList{field.Required(path, "")}
+	case len(r.Raw) > most:
+		return errorList{field.TooLong(path, "", most)}
+	}
+	if err := json.Unmarshal(r.Raw, &v); err != nil {
+		return errorList{field.Invalid(path, "<value omitted>", "error parsing data as JSON: "+err.Error())}
+	}
+	if v == nil {
+		return errorList{field.Required(path, "")}
+	}
+	if _, ok := v.(map[string]any); !ok {
+		return errorList{field.Invalid(path, "<value omitted>", "parameters must be a valid JSON object")}
+	}
+	return nil
+}
+
+func validateTolerations(tolerations []resourcev1.DeviceToleration, path *field.Path) errorList {
+	var errs errorList
+	for i, t := range tolerations {
+		at := path.Index(i)
+		switch t.Operator {
+		case resourcev1.DeviceTolerationOpExists:
+			if t.Value != "" {
+				errs = append(errs, field.Invalid(at.Child("value"), t.Value, "must be empty for operator `Exists`"))
+			}
+		case resourcev1.DeviceTolerationOpEqual:
+			errs = append(errs, validate.LabelValue(at.Child("value"), t.Value)...)
+			if t.Key == "" {
+				errs = append(errs, field.Invalid(at.Child("operator"), t.Operator, "operator must be Exists when `key` is empty, which means \"match all values and all keys\""))
+			}
+		case "":
+			errs = append(errs, field.Required(at.Child("operator"), ""))
+		default:
+			errs = append(errs, validate.OneOf(at.Child("operator"), t.Operator, resourcev1.DeviceTolerationOpExists, resourcev1.DeviceTolerationOpEqual)...)
+		}
+		if t.Effect != "" {
+			errs = append(errs, validate.OneOf(at.Child("effect"), t.Effect, resourcev1.DeviceTaintEffectNoExecute, resourcev1.DeviceTaintEffectNoSchedule)...)
+		}
+	}
+	return errs
+}
+
+func validateTaint(t *resourcev1.DeviceTaint, path *field.Path) errorList {
+	errs := validate.LabelName(path.Child("key"), t.Key)
+	if t.Value != "" {
+		errs = append(errs, validate.LabelValue(path.Child("value"), t.Value)...)
+	}
+	return append(errs, validate.RequiredOneOf(path.Child("effect"), t.Effect,
+		resourcev1.DeviceTaintEffectNoExecute, resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone)...)
+}
+
+func validateRule(r *resourcev1.DeviceTaintRule) errorList {
+	return append(validateTaint(&r.Spec.Taint, field.NewPath("spec", "taint")), validateRuleStatus(r, nil)...)
+}
+
+func validateRuleStatus(r, _ *resourcev1.DeviceTaintRule) errorList {
+	path := field.NewPath("status", "conditions")
+	errs := metav1validation.ValidateConditions(r.Status.Conditions, path)
+	if n := len(r.Status.Conditions); n > resourcev1.DeviceTaintRuleStatusMaxConditions {
+		errs = append(errs, field.TooMany(path, n, resourcev1.DeviceTaintRuleStatusMaxConditions))
+	}
+	return errs
+}

@@ -1,0 +1,98 @@
+// Package storagemigration declares the kind of the storagemigration.k8s.io
+// group (KEP-4192): rewrite every stored object of a resource.
+package storagemigration
+
+import (
+	"time"
+
+	storagemigrationv1 "k8s.io/api/storagemigration/v1"
+	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"proa/internal/apis"
+	"proa/internal/apis/validate"
+)
+
+// Resources returns every kind of the group.
+func Resources() []*apis.Resource { return []*apis.Resource{&StorageVersionMigrations} }
+
+// StorageVersionMigrations is the storagemigration.k8s.io/v1
+// storageversionmigrations resource.
+var StorageVersionMigrations = apis.Resource{
+	Group: "storagemigration.k8s.io", Version: "v1", Kind: "StorageVersionMigration", Plural: "storageversionmigrations", Scope: apis.Cluster,
+	New: apis.New[storagemigrationv1.StorageVersionMigration], NewList: apis.NewList[storagemigrationv1.StorageVersionMigrationList],
+	Also: []apis.Served{
+		apis.ServedAs[storagemigrationv1.StorageVersionMigration, storagemigrationv1beta1.StorageVersionMigration, storagemigrationv1beta1.StorageVersionMigrationList]("storagemigration.k8s.io", "v1beta1", "StorageVersionMigration"),
+	},
+	Subresources: []apis.Subresource{
+		apis.Writable("status", func(m, old *storagemigrationv1.StorageVersionMigration) { m.Spec = old.Spec }, validateStatusUpdate),
+	},
+	PrepareCreate: apis.On(func(m *storagemigrationv1.StorageVersionMigration) {
+		m.Status = storagemigrationv1.StorageVersionMigrationStatus{}
+	}),
+	PrepareUpdate: apis.OnUpdate(func(m, old *storagemigrationv1.StorageVersionMigration) { m.Status = old.Status }),
+	Validate:      apis.Check(validateMigration),
+	ValidateUpdate: apis.CheckUpdate(func(m, old *storagemigrationv1.StorageVersionMigration) field.ErrorList {
+		return validate.Immutable(field.NewPath("spec"), m.Spec, old.Spec)
+	}),
+	Columns: []metav1.TableColumnDefinition{
+		apis.NameColumn,
+		apis.Column("Resource", "string", "The resource being migrated."),
+		apis.AgeColumn,
+	},
+	Row: apis.Cells(func(m *storagemigrationv1.StorageVersionMigration, now time.Time) []any {
+		return []any{m.Name, m.Spec.Resource.String(), apis.AgeOf(m, now)}
+	}),
+}
+
+func validateMigration(m *storagemigrationv1.StorageVersionMigration) field.ErrorList {
+	path := field.NewPath("spec", "resource")
+	var errs field.ErrorList
+	if m.Spec.Resource.Resource == "" {
+		errs = append(errs, field.Required(path.Child("resource"), "resource is required"))
+	} else {
+		errs = append(errs, validate.Label(path.Child("resource"), m.Spec.Resource.Resource)...)
+	}
+	if m.Spec.Resource.Group != "" {
+		errs = append(errs, validate.Subdomain(path.Child("group"), m.Spec.Resource.Group)...)
+	}
+	return errs
+}
+
+// validateStatusUpdate: a migration ends once, in one way, and its resource
+// version stays.
+func validateStatusUpdate(m, old *storagemigrationv1.StorageVersionMigration) field.ErrorList {
+	path := field.NewPath("status")
+	errs := metav1validation.ValidateConditions(m.Status.Conditions, path.Child("conditions"))
+	if was := old.Status.ResourceVersion; was != "" && m.Status.ResourceVersion != was {
+		errs = append(errs, field.Invalid(path.Child("resourceVersion"), m.Status.ResourceVersion, "resourceVersion cannot be updated"))
+	}
+	succeeded, failed := holds(m, storagemigrationv1.MigrationSucceeded), holds(m, storagemigrationv1.MigrationFailed)
+	if succeeded && failed {
+		errs = append(errs, field.Invalid(path.Child("conditions"), m.Status.Conditions, "Both success and failed conditions cannot be true at the same time"))
+	}
+	if succeeded && holds(m, storagemigrationv1.MigrationRunning) {
+		errs = append(errs, field.Invalid(path.Child("conditions"), m.Status.Conditions, "Running condition cannot be true when success condition is true"))
+	}
+	if failed && holds(m, storagemigrationv1.MigrationRunning) {
+		errs = append(errs, field.Invalid(path.Child("conditions"), m.Status.Conditions, "Running condition cannot be true when failed condition is true"))
+	}
+	if holds(old, storagemigrationv1.MigrationSucceeded) && !succeeded {
+		errs = append(errs, field.Invalid(path.Child("conditions"), m.Status.Conditions, "Success condition cannot be set to false once it is true"))
+	}
+	if holds(old, storagemigrationv1.MigrationFailed) && !failed {
+		errs = append(errs, field.Invalid(path.Child("conditions"), m.Status.Conditions, "Failed condition cannot be set to false once it is true"))
+	}
+	return errs
+}
+
+func holds(m *storagemigrationv1.StorageVersionMigration, t storagemigrationv1.MigrationConditionType) bool {
+	for _, c := range m.Status.Conditions {
+		if c.Type == string(t) {
+			return c.Status == metav1.ConditionTrue
+		}
+	}
+	return false
+}

@@ -1,0 +1,86 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"proa/internal/client"
+	"proa/internal/store/memory"
+)
+
+// slow is an API whose deletions wait for a word from the test.
+type slow struct {
+	client.API
+	asked chan string
+	word  chan error
+}
+
+func (s *slow) Delete(ctx context.Context, ref client.Ref, opts metav1.DeleteOptions) (client.Object, error) {
+	select {
+	case s.asked <- ref.Name:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	select {
+	case err := <-s.word:
+		if err != nil {
+			return nil, err
+		}
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	opts.GracePeriodSeconds = new(int64) // there is no node to end the pod
+	return s.API.Delete(ctx, ref, opts)
+}
+
+// besieged is a full node a with one unimportant pod, and a free node b.
+func besieged(t *testing.T) (*world, *slow, *corev1.Pod) {
+	api := &slow{newServer(t, memory.New()), make(chan string), make(chan error)}
+	w := start(t, api)
+	create(w, node("a", "1", "1Gi"))
+	create(w, pod("low", "1"))
+	w.on("low")
+	create(w, node("b", "40", "80Gi"))
+	high := create(w, pod("high", "1", priority(100), func(p *corev1.Pod) {
+		p.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "a"}
+	}))
+	if got := <-api.asked; got != "low" {
+		t.Fatalf("deletes %s", got)
+	}
+	return w, api, high
+}
+
+func TestOtherPodsAreBoundWhileVictimsAreDeleted(t *testing.T) {
+	w, api, _ := besieged(t)
+	for i := range 100 {
+		create(w, pod(fmt.Sprint("p", i), "10m"))
+	}
+	for i := range 100 {
+		if got := w.on(fmt.Sprint("p", i)); got != "b" {
+			t.Errorf("p%d is on %s: the place on a is promised", i, got)
+		}
+	}
+	w.until("nomination", func() bool { p, _ := w.pods.Cached("default", "high"); return p.Status.NominatedNodeName == "a" })
+	api.word <- nil
+	if got := w.on("high"); got != "a" {
+		t.Errorf("on %s", got)
+	}
+}
+
+func TestAPreemptionThatFailsTakesItsNominationBack(t *testing.T) {
+	w, api, high := besieged(t)
+	w.until("nomination", func() bool { p, _ := w.pods.Cached("default", "high"); return p.Status.NominatedNodeName == "a" })
+	api.word <- errors.New("no")
+	<-api.asked // it is tried again, as everything was taken back
+	got, ok := w.s.LastAttempt(high.UID)
+	if !ok || got.NominatedNode != "a" {
+		t.Errorf("%+v", got)
+	}
+	api.word <- nil
+	w.on("high")
+}

@@ -1,0 +1,214 @@
+// Package etcd is a store engine on an etcd cluster, which several servers,
+// upstream's included, may use at once.
+//
+// Revisions are etcd's own. Every transaction of the store is one of etcd that
+// compares the revisions of all keys it read. What the store shows follows one
+// watch of the whole prefix, its own writes included, so all of it appears in
+// etcd's order and a transaction returns when it is visible. When etcd compacted
+// what a disconnected server had not seen yet, the engine lists and publishes
+// the difference.
+//
+// A transaction whose answer was lost fails although it may have been applied,
+// as upstream's do; the watch then shows it like somebody else's.
+package etcd
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
+
+	"proa/internal/store"
+)
+
+// Config says where etcd is and what is kept there.
+type Config struct {
+	Endpoints []string // URLs
+	Prefix    string   // "" means /registry
+
+	// Resources are the built-in ones, which upstream keeps below their bare
+	// names. Others have their group in the path.
+	Resources []schema.GroupResource
+
+	// CAFile, CertFile and KeyFile are for endpoints with TLS, all optional.
+	CAFile, CertFile, KeyFile string
+
+	Timeout  time.Duration    // of one call to etcd; 0 means 10 seconds
+	Progress time.Duration    // how often an idle watch is asked how far it is; 0 means 5 seconds
+	Clock    clock.WithTicker // nil: the real one
+}
+
+// Keepalive of connections, as upstream's, so that a silent partition is found.
+const (
+	keepAliveTime    = 30 * time.Second
+	keepAliveTimeout = 10 * time.Second
+)
+
+// maxCalls bounds the transactions that are with etcd at the same time. It
+// syncs those that arrive together once.
+const maxCalls = 256
+
+// page is how many objects one answer of a list holds.
+const page = 2000
+
+// ErrLagging is the error of a transaction that was applied while the watch did
+// not show it in time.
+var ErrLagging = errors.New("etcd has applied the transaction, but its watch does not show it")
+
+// Engine is a store.Follower.
+type Engine struct {
+	client   *clientv3.Client
+	layout   *layout
+	timeout  time.Duration
+	progress time.Duration
+	clock    clock.WithTicker
+
+	mu       sync.Mutex            // guards the rest
+	known    map[store.Key]int64   // the revision of every object that was handed over
+	flights  map[store.Key]*flight // own transactions by the keys they write
+	revision int64                 // everything up to it was handed over
+	moved    chan struct{}         // closed and replaced when revision has changed
+	asking   context.Context       // of the running watch, nil for none
+	ended    error                 // why Follow has ended
+}
+
+var _ store.Follower = (*Engine)(nil)
+
+// Open connects to etcd. It does not wait for an answer; Load does.
+func Open(c Config) (*Engine, error) {
+	secure, err := tlsConfig(c)
+	if err != nil {
+		return nil, fmt.Errorf("TLS to etcd: %w", err)
+	}
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints:            c.Endpoints,
+		TLS:                  secure,
+		DialKeepAliveTime:    keepAliveTime,
+		DialKeepAliveTimeout: keepAliveTimeout,
+		Logger:               zap.NewNop(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("connect to etcd: %w", err)
+	}
+	e := &Engine{
+		client:   client,
+		layout:   newLayout(cmp.Or(c.Prefix, "/registry"), c.Resources),
+		timeout:  cmp.Or(c.Timeout, 10*time.Second),
+		progress: cmp.Or(c.Progress, 5*time.Second),
+		clock:    clock.RealClock{},
+		flights:  map[store.Key]*flight{},
+		moved:    make(chan struct{}),
+	}
+	if c.Clock != nil {
+		e.clock = c.Clock
+	}
+	return e, nil
+}
+
+func tlsConfig(c Config) (*tls.Config, error) {
+	if c.CAFile == "" && c.CertFile == "" && c.KeyFile == "" {
+		return nil, nil
+	}
+	info := transport.TLSInfo{TrustedCAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile}
+	return info.ClientConfig()
+}
+
+// Close ends the connections.
+func (e *Engine) Close() error { return e.client.Close() }
+
+// Load lists every object at a revision, page by page, while the pages before
+// are visited.
+func (e *Engine) Load(ctx context.Context, revision int64, visit func(store.Record) error) (int64, error) {
+	known := map[store.Key]int64{}
+	var visits errgroup.Group
+	visits.SetLimit(4)
+	at, err := e.list(ctx, revision, func(records []listed) {
+		for _, r := range records {
+			known[r.Key] = r.Revision
+		}
+		visits.Go(func() error {
+			for _, r := range records {
+				if err := visit(r.Record); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+	if err := errors.Join(err, visits.Wait()); err != nil {
+		return 0, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.known == nil && revision == 0 {
+		e.known, e.revision = known, at
+	}
+	return at, nil
+}
+
+// listed is an object with the revision that created it.
+type listed struct {
+	store.Record
+	created int64
+}
+
+// list reads all objects at a revision, 0 for the newest, and returns it.
+func (e *Engine) list(ctx context.Context, revision int64, each func([]listed)) (int64, error) {
+	from, end := e.layout.root, clientv3.GetPrefixRangeEnd(e.layout.root)
+	for {
+		answer, err := e.client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(page), clientv3.WithRev(revision))
+		if err != nil {
+			return 0, fmt.Errorf("list from etcd: %w", storeError(err))
+		}
+		if revision == 0 {
+			revision = answer.Header.Revision
+		}
+		records := make([]listed, 0, len(answer.Kvs))
+		for _, kv := range answer.Kvs {
+			if key, ok := e.layout.key(kv.Key); ok {
+				records = append(records, listed{store.Record{Key: key, Revision: kv.ModRevision, Value: kv.Value}, kv.CreateRevision})
+			}
+		}
+		each(records)
+		if !answer.More {
+			return revision, nil
+		}
+		from = string(answer.Kvs[len(answer.Kvs)-1].Key) + "\x00"
+	}
+}
+
+// Sync returns after everything that etcd has committed before the call was
+// published, and says up to which revision. Reads of the store are then as
+// fresh as reads of etcd.
+func (e *Engine) Sync(ctx context.Context) (int64, error) {
+	answer, err := e.client.Get(ctx, e.layout.root, clientv3.WithKeysOnly())
+	if err != nil {
+		return 0, fmt.Errorf("ask etcd for its revision: %w", storeError(err))
+	}
+	return answer.Header.Revision, e.waitFor(ctx, answer.Header.Revision)
+}
+
+// storeError gives etcd's errors the classes of the store.
+func storeError(err error) error {
+	for _, class := range []struct{ etcd, store error }{
+		{rpctypes.ErrCompacted, store.ErrCompacted},
+		{rpctypes.ErrFutureRev, store.ErrFuture},
+		{rpctypes.ErrNoSpace, store.ErrNoSpace},
+	} {
+		if errors.Is(err, class.etcd) {
+			return fmt.Errorf("%w: %w", class.store, err)
+		}
+	}
+	return err
+}
