@@ -124,12 +124,12 @@ func metaModels() map[string]*spec.Schema {
 		return spec.MustCreateRef(componentsPath + common.EscapeJsonPointer(name))
 	})
 	models := map[string]*spec.Schema{}
-	for todo := []string{objectMeta}; len(todo) > 0; {
-		name := todo[0]
-		todo = todo[1:]
+	for pending := []string{objectMeta}; len(pending) > 0; {
+		name := pending[0]
+		pending = pending[1:]
 		if definition, ok := all[name]; ok && models[name] == nil {
 			models[name] = &definition.Schema
-			todo = append(todo, definition.Dependencies...)
+			pending = append(pending, definition.Dependencies...)
 		}
 	}
 	return models
