@@ -5,7 +5,9 @@ package controllers
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -90,13 +92,24 @@ func (l *Loop) Run(ctx context.Context) error {
 	return nil
 }
 
+// attempt reconciles one key. A panic is this key's failure, tried again later:
+// it must not take the other controllers and the API server with it.
+func (l *Loop) attempt(ctx context.Context, key Key) (result Result, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return l.reconcile(ctx, key)
+}
+
 func (l *Loop) next(ctx context.Context) bool {
 	key, shutdown := l.queue.Get()
 	if shutdown {
 		return false
 	}
 	defer l.queue.Done(key)
-	result, err := l.reconcile(ctx, key)
+	result, err := l.attempt(ctx, key)
 	switch {
 	case ctx.Err() != nil:
 	case apierrors.IsConflict(err): // someone else wrote first: look again

@@ -318,6 +318,9 @@ func (f *follower) run(ctx context.Context) {
 		}
 		f.opened++
 		for event := range w.ResultChan() {
+			if status, ok := event.Object.(*metav1.Status); ok && strings.Contains(status.Message, "unable to decode an event from the watch stream") {
+				break // the client's word for a connection that broke in the middle of an event
+			}
 			if err := f.take(event); err != nil {
 				f.fail(err)
 			}

@@ -177,8 +177,8 @@ func (c *Controller) resize(ctx context.Context, r *rollout) error {
 }
 
 func (c *Controller) roll(ctx context.Context, r *rollout) error {
-	if err := c.ensureNew(ctx, r); err != nil {
-		return err
+	if err := c.ensureNew(ctx, r); err != nil || r.new == nil {
+		return err // without a new set the namespace goes, and this Deployment with it
 	}
 	steps := planRolling(r)
 	if len(steps) > 0 {
@@ -197,7 +197,7 @@ func (c *Controller) recreate(ctx context.Context, r *rollout) error {
 	if c.oldPodsRun(r) {
 		return nil
 	}
-	if err := c.ensureNew(ctx, r); err != nil {
+	if err := c.ensureNew(ctx, r); err != nil || r.new == nil {
 		return err
 	}
 	if err := c.scale(ctx, r, []scaling{{set: r.new, replicas: *r.d.Spec.Replicas}}); err != nil {
