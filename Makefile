@@ -170,14 +170,14 @@ e2e: build images
 features: | check-go
 	@$(GO) run ./test/ledger
 
-# ---- measured beside upstream (test/upstream is a module of its own) ---------------------------
+# ---- measured beside upstream (test/peers/upstream is a module of its own) ---------------------------
 
 .PHONY: bench-upstream
 bench-upstream: proa ## proa bench api against Proa and against upstream's library on etcd
 	$(call say,build,build/bench)
 	@mkdir -p build/bench
-	@cd test/upstream && $(GO) generate . && $(GO) build -trimpath -o ../../build/bench/upstream . && $(GO) build -trimpath -o ../../build/bench/etcd go.etcd.io/etcd/server/v3
-	@test/upstream/compare.sh $(BENCH)
+	@cd test/peers/upstream && $(GO) generate . && $(GO) build -trimpath -o ../../../build/bench/upstream . && $(GO) build -trimpath -o ../../../build/bench/etcd go.etcd.io/etcd/server/v3
+	@test/peers/upstream/compare.sh $(BENCH)
 
 # ---- one file ----------------------------------------------------------------------------------
 

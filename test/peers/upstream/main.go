@@ -7,7 +7,7 @@
 // it costs is a lower bound.
 package main
 
-//go:generate go tool openapi-gen --output-dir openapi --output-pkg proa/test/upstream/openapi --output-file zz_generated.openapi.go --go-header-file /dev/null --report-filename /dev/null k8s.io/api/core/v1 k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/apimachinery/pkg/runtime k8s.io/apimachinery/pkg/version k8s.io/apimachinery/pkg/api/resource k8s.io/apimachinery/pkg/util/intstr
+//go:generate go tool openapi-gen --output-dir openapi --output-pkg proa/test/peers/upstream/openapi --output-file zz_generated.openapi.go --go-header-file /dev/null --report-filename /dev/null k8s.io/api/core/v1 k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/apimachinery/pkg/runtime k8s.io/apimachinery/pkg/version k8s.io/apimachinery/pkg/api/resource k8s.io/apimachinery/pkg/util/intstr
 
 import (
 	"flag"
@@ -34,7 +34,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/component-base/compatibility"
 
-	"proa/test/upstream/openapi"
+	"proa/test/peers/upstream/openapi"
 )
 
 var (

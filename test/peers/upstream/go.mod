@@ -1,4 +1,4 @@
-module proa/test/upstream
+module proa/test/peers/upstream
 
 go 1.26.8
 

@@ -7,7 +7,7 @@
 # The environment may set PORT, the first of four that are used at 127.0.0.1
 # (default 16443), and REPEAT, how often both are measured in turn (default 1).
 set -euo pipefail
-root=$(cd "$(dirname "$0")/../.." && pwd)
+root=$(cd "$(dirname "$0")/../../.." && pwd)
 bin=$root/build/bench port=${PORT:-16443}
 work=$(mktemp -d)
 pids=()
