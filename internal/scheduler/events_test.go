@@ -16,7 +16,7 @@ import (
 
 func TestEqualEventsAreASeries(t *testing.T) {
 	api := newServer(t, memory.New())
-	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
+	clock := clocktesting.NewFakeClock(time.Unix(1e9, 123456789)) // finer than what is encoded
 	j := newJournal(api, clock)
 	r := j.recorder("me")
 	p := mustCreate(t, api, pod("p", "1"))

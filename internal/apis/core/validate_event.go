@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -74,7 +75,7 @@ func validateEventUpdate(e, old *corev1.Event) field.ErrorList {
 	keep("lastTimestamp", e.LastTimestamp, old.LastTimestamp)
 	keep("count", e.Count, old.Count)
 	keep("type", e.Type, old.Type)
-	if !e.EventTime.Equal(&old.EventTime) {
+	if !e.EventTime.Truncate(time.Microsecond).Equal(old.EventTime.Truncate(time.Microsecond)) { // as encoded
 		errs = append(errs, field.Invalid(field.NewPath("eventTime"), e.EventTime, "field is immutable"))
 	}
 	keep("action", e.Action, old.Action)

@@ -1,6 +1,7 @@
 package deployment_test
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -277,6 +279,34 @@ func TestAQuietDeploymentCostsNothing(t *testing.T) {
 			t.Errorf("writes of a day and a restart: %v", writes)
 		}
 	})
+}
+
+// A namespace that goes takes no new ReplicaSet: the Deployment's status is
+// still written, and the rest of the rollout is left alone.
+func TestADeploymentWhoseNamespaceGoesStillReportsWhatItSaw(t *testing.T) {
+	for _, strategy := range []appsv1.DeploymentStrategyType{appsv1.RollingUpdateDeploymentStrategyType, appsv1.RecreateDeploymentStrategyType} {
+		t.Run(string(strategy), func(t *testing.T) {
+			controllertest.Run(t, func(w *controllertest.World) {
+				goes := apierrors.NewForbidden(appsv1.Resource("replicasets"), "web", errors.New("the namespace is being terminated"))
+				goes.ErrStatus.Details.Causes = append(goes.ErrStatus.Details.Causes, metav1.StatusCause{Type: corev1.NamespaceTerminatingCause})
+				w.FailWrites(func(n int) (before, after error) {
+					if n == 1 {
+						return nil, nil
+					}
+					return goes, nil
+				})
+				defer start(w)()
+				create(w, 2, func(d *appsv1.Deployment) { d.Spec.Strategy = appsv1.DeploymentStrategy{Type: strategy} })
+				w.Settle()
+				if got := controllertest.Get[*appsv1.Deployment](w, "web").Status.ObservedGeneration; got != 1 {
+					t.Errorf("observed generation %d", got)
+				}
+				if got, want := w.Writes(), map[string]int{"update deployments/status": 1}; !maps.Equal(got, want) {
+					t.Errorf("writes: got %v, want %v", got, want)
+				}
+			})
+		})
+	}
 }
 
 // Controllers that die between any two writes, before or after the server

@@ -218,9 +218,9 @@ func (w *Writer) write(ctx context.Context, t *want, pod *corev1.Pod, status *co
 }
 
 // gone takes an object that is missing, or has another UID by now, for deleted.
-// A conflict with the same UID is an error like others.
+// A refusal with the same UID is an error like others.
 func (w *Writer) gone(ctx context.Context, t *want, pod *corev1.Pod, err error) error {
-	if apierrors.IsConflict(err) {
+	if apierrors.IsConflict(err) || apierrors.IsInvalid(err) { // by precondition or by patch
 		cur, getErr := w.pods.Get(ctx, pod.Namespace, pod.Name)
 		if getErr == nil && cur.UID == pod.UID {
 			w.mu.Lock()
