@@ -79,13 +79,14 @@ type runningRun struct {
 	made   int
 }
 
-// podSeen is what an event says of a pod; err ends all.
+// podSeen is what an event says of a pod; err ends the watch.
 type podSeen struct {
-	name  string
-	phase corev1.PodPhase
-	gone  bool
-	at    time.Time
-	err   error
+	name    string
+	running bool
+	ended   bool // by itself
+	gone    bool
+	at      time.Time
+	err     error
 }
 
 func (r *runningRun) watch(ctx context.Context) (io.ReadCloser, error) {
@@ -109,7 +110,12 @@ func (r *runningRun) follow(ctx context.Context, from io.Reader) {
 			Object corev1.Pod `json:"object"`
 		}
 		err := events.Decode(&e)
-		seen := podSeen{name: e.Object.Name, phase: e.Object.Status.Phase, gone: e.Type == "DELETED", at: time.Now(), err: err}
+		phase := e.Object.Status.Phase
+		seen := podSeen{
+			name: e.Object.Name, gone: e.Type == "DELETED", at: time.Now(), err: err,
+			running: phase == corev1.PodRunning,
+			ended:   (phase == corev1.PodFailed || phase == corev1.PodSucceeded) && e.Object.DeletionTimestamp == nil,
+		}
 		select {
 		case r.seen <- seen:
 		case <-ctx.Done():
@@ -150,7 +156,7 @@ func (r *runningRun) round(ctx context.Context, n int, s *sample) error {
 	}
 	err := r.await(ctx, n, func(p podSeen) bool {
 		began, waiting := sent[p.name]
-		if p.phase != corev1.PodRunning || !waiting {
+		if !p.running || !waiting {
 			return false
 		}
 		s.add(p.at.Sub(began))
@@ -176,8 +182,8 @@ func (r *runningRun) await(ctx context.Context, n int, wanted func(podSeen) bool
 			switch {
 			case p.err != nil:
 				return fmt.Errorf("watch pods: %w", p.err)
-			case p.phase == corev1.PodFailed && !p.gone:
-				return fmt.Errorf("pod %s failed", p.name)
+			case p.ended:
+				return fmt.Errorf("pod %s ended by itself", p.name)
 			case wanted(p):
 				n--
 			}
