@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
 
 	"proa/internal/cluster"
 	"proa/internal/cluster/join"
@@ -189,6 +190,7 @@ func runUntilSignal(cmd *cobra.Command, layout cluster.Layout, node bool, progre
 	}
 	defer logFile.Close()
 	slog.SetDefault(slog.New(slog.NewTextHandler(logFile, nil)))
+	klog.SetSlogLogger(slog.Default()) // borrowed libraries log through it
 	err = start(ctx, tell)
 	if err != nil {
 		slog.Error("ended", "err", err)

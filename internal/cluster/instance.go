@@ -54,6 +54,9 @@ func running(l Layout, patience time.Duration) (int, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
+	if errors.Is(err, fs.ErrPermission) {
+		return 0, fmt.Errorf("the cluster in %s is another user's; run the same command with sudo: %w", l.Data, err)
+	}
 	if err != nil {
 		return 0, err
 	}

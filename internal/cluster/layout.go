@@ -17,6 +17,11 @@ type Layout struct {
 	ID   string // eight hex digits, from Data; names bridges, nft tables and cgroups
 }
 
+const (
+	runRoot      = "/run/proa"
+	announcement = "cluster.json"
+)
+
 // NewLayout returns the layout for a data directory.
 func NewLayout(dataDir string) (Layout, error) {
 	data, err := filepath.Abs(dataDir)
@@ -28,7 +33,7 @@ func NewLayout(dataDir string) (Layout, error) {
 	}
 	sum := sha256.Sum256([]byte(data))
 	id := hex.EncodeToString(sum[:4])
-	run := filepath.Join("/run/proa", id)
+	run := filepath.Join(runRoot, id)
 	if os.Geteuid() != 0 {
 		run = filepath.Join(data, "run")
 	}
@@ -48,6 +53,7 @@ func (l Layout) Logs() string           { return filepath.Join(l.Data, "logs") }
 func (l Layout) LogFile() string        { return filepath.Join(l.Logs(), "proa.log") }
 func (l Layout) Manifests() string      { return filepath.Join(l.Data, "manifests") }
 func (l Layout) SettingsFile() string   { return filepath.Join(l.Data, "cluster.json") }
+func (l Layout) Announcement() string   { return filepath.Join(l.Run, announcement) }
 func (l Layout) PIDFile() string        { return filepath.Join(l.Run, "proa.pid") }
 func (l Layout) LockFile() string       { return filepath.Join(l.Run, "proa.lock") }
 func (l Layout) CgroupRoot() string     { return "/proa-" + l.ID }

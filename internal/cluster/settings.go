@@ -167,8 +167,8 @@ func checkAddress(flag, value string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", flag, err)
 	}
-	if !addr.Is4() || addr.IsUnspecified() {
-		return fmt.Errorf("%s %s: want an IPv4 address of this host", flag, value)
+	if !addr.Is4() || addr.IsUnspecified() || addr.IsLoopback() {
+		return fmt.Errorf("%s %s: want an IPv4 address of this host that pods and other nodes reach", flag, value)
 	}
 	return nil
 }
@@ -265,7 +265,20 @@ func (s Settings) save(l Layout) error {
 	if err := os.Rename(tmp, l.SettingsFile()); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(l.Run, "cluster.json"), data, 0o600)
+	return l.announce()
+}
+
+// announce tells other clusters of this host where the settings are. When the
+// data directory is gone, its ranges are free.
+func (l Layout) announce() error {
+	link := l.Announcement()
+	if target, err := os.Readlink(link); err == nil && target == l.SettingsFile() {
+		return nil
+	}
+	if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.Symlink(l.SettingsFile(), link)
 }
 
 // ReadSettings returns the settings of the cluster in l, nil when there is none.
@@ -366,14 +379,14 @@ func usedRanges() ([]netip.Prefix, error) {
 			used = append(used, p)
 		}
 	}
-	others, err := filepath.Glob("/run/proa/*/cluster.json")
+	others, err := filepath.Glob(filepath.Join(runRoot, "*", announcement))
 	if err != nil {
 		return nil, err
 	}
 	for _, file := range others {
 		data, err := os.ReadFile(file)
 		if err != nil {
-			continue // another cluster was deleted meanwhile
+			continue // that cluster was deleted
 		}
 		var s Settings
 		if json.Unmarshal(data, &s) != nil {

@@ -1,10 +1,12 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"sort"
 	"strings"
 	"syscall"
@@ -205,20 +207,68 @@ spec:
 	}
 }
 
+// What this host lacks ends the start with its mend, before anything is started.
 func TestUpSaysWhatIsWrong(t *testing.T) {
-	t.Run("a taken port", func(t *testing.T) {
-		c := &cluster{dir: filepath.Join(t.TempDir(), "d"), port: shared.port, kubeletPort: freePort()}
-		out, err := c.proa("up", "--detach", "--port", fmt.Sprint(c.port), "--kubelet-port", fmt.Sprint(c.kubeletPort))
-		if err == nil || !strings.Contains(out, fmt.Sprintf("port %d is taken by proa", c.port)) || !strings.Contains(out, "--port") {
-			t.Errorf("%v\n%s", err, out)
-		}
-	})
-	t.Run("not root", func(t *testing.T) {
-		cmd := exec.Command(binary, "up", "--data-dir", filepath.Join(t.TempDir(), "d"))
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-		out, err := cmd.CombinedOutput()
-		if err == nil || !strings.Contains(string(out), "root") {
-			t.Errorf("%v\n%s", err, out)
-		}
-	})
+	up := func(t *testing.T, change ...string) *exec.Cmd {
+		args := append([]string{
+			"up", "--detach", "--data-dir", filepath.Join(t.TempDir(), "d"),
+			"--port", fmt.Sprint(freePort()), "--kubelet-port", fmt.Sprint(freePort()),
+		}, change...)
+		return exec.Command(binary, args...)
+	}
+	for name, c := range map[string]struct {
+		command func(t *testing.T) *exec.Cmd
+		want    []string
+	}{
+		"a taken port": {func(t *testing.T) *exec.Cmd { return up(t, "--port", fmt.Sprint(shared.port)) },
+			[]string{fmt.Sprintf("port %d is taken by proa", shared.port), "choose another with --port"}},
+		"the node agent's port taken": {func(t *testing.T) *exec.Cmd { return up(t, "--kubelet-port", fmt.Sprint(shared.kubeletPort)) },
+			[]string{fmt.Sprintf("port %d is taken by proa", shared.kubeletPort), "choose another with --kubelet-port"}},
+		"not root": {func(t *testing.T) *exec.Cmd {
+			cmd := up(t)
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+			return cmd
+		}, []string{"root", "sudo"}},
+		"a full disk": {func(t *testing.T) *exec.Cmd {
+			disk := t.TempDir()
+			if err := syscall.Mount("small", disk, "tmpfs", 0, "size=16m"); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { syscall.Unmount(disk, 0) })
+			return up(t, "--data-dir", filepath.Join(disk, "d"))
+		}, []string{"16 MiB free", "1024 MiB needed", "--data-dir"}},
+		"a kernel without overlayfs": {func(t *testing.T) *exec.Cmd {
+			cmd := up(t)
+			hidden := filepath.Join(t.TempDir(), "filesystems")
+			if err := os.WriteFile(hidden, []byte("nodev\tproc\n\text4\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			script := fmt.Sprintf("mount --bind %s /proc/filesystems && exec %s", hidden, strings.Join(cmd.Args, " "))
+			return exec.Command("unshare", "--mount", "sh", "-c", script)
+		}, []string{"the kernel has no overlay filesystem", "modprobe overlay"}},
+		"an address that nobody else reaches": {func(t *testing.T) *exec.Cmd { return up(t, "--node-ip", "127.0.0.1") },
+			[]string{"--node-ip 127.0.0.1", "want an IPv4 address"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := c.command(t)
+			out, err := cmd.CombinedOutput()
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.ExitCode() != 1 {
+				t.Errorf("ended with %v", err)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(string(out), want) {
+					t.Errorf("%q is not in\n%s", want, out)
+				}
+			}
+			dir := regexp.MustCompile(`--data-dir (\S+)`).FindAllStringSubmatch(strings.Join(cmd.Args, " "), -1)
+			data := dir[len(dir)-1][1]
+			if running, _ := exec.Command("pgrep", "-af", data).Output(); len(running) > 0 {
+				t.Errorf("left running:\n%s", running)
+			}
+			if _, err := os.Stat(filepath.Join(data, "store")); !os.IsNotExist(err) {
+				t.Errorf("a store was made: %v", err)
+			}
+		})
+	}
 }
