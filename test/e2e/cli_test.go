@@ -95,9 +95,9 @@ type shell struct {
 	env []string
 }
 
-// newShell is a shell whose kubectl is the stock one, and whose kubeconfig names
+// newShell is a shell with the given program as kubectl, and a kubeconfig that names
 // a namespace of its own.
-func newShell(t *testing.T, c *cluster, namespace string) *shell {
+func newShell(t *testing.T, c *cluster, namespace, kubectl string) *shell {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(c.kubeconfig())
 	if err != nil {
@@ -111,7 +111,7 @@ func newShell(t *testing.T, c *cluster, namespace string) *shell {
 	}
 	node := c.kubectl(t, "get", "nodes", "-o", "jsonpath={.items[0].metadata.name}")
 	return &shell{dir: dir, env: append(os.Environ(),
-		"PATH="+filepath.Dir(stockKubectl(t))+":"+dir+":"+os.Getenv("PATH"), "KUBECONFIG="+kubeconfig, "HOME="+dir,
+		"PATH="+filepath.Dir(kubectl)+":"+dir+":"+os.Getenv("PATH"), "KUBECONFIG="+kubeconfig, "HOME="+dir,
 		"NS="+namespace, "NODE="+node, "TESTDATA="+repo("test/e2e/testdata"))}
 }
 
@@ -193,14 +193,39 @@ func TestStockKubectl(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			t.Parallel()
-			newShell(t, shared, shared.namespace(t)).play(t, file)
+			newShell(t, shared, shared.namespace(t), stockKubectl(t)).play(t, file)
 		})
 	}
 }
 
 // A drain closes the node to everybody, so this one runs alone.
 func TestStockKubectlDrainsANode(t *testing.T) {
-	newShell(t, shared, shared.namespace(t)).play(t, "testdata/drain.txt")
+	newShell(t, shared, shared.namespace(t), stockKubectl(t)).play(t, "testdata/drain.txt")
+}
+
+// debianKubectl is the kubectl that Debian 12 carries, 1.20: the oldest client
+// that people are likely to have, with SPDY instead of WebSocket.
+func debianKubectl(t *testing.T) string {
+	t.Helper()
+	dir := repo("build/e2e/debian")
+	path := filepath.Join(dir, "usr/bin/kubectl")
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	get := exec.Command("bash", "-euc", "apt-get -qq -o APT::Sandbox::User=root download kubernetes-client && dpkg-deb -x kubernetes-client_*.deb . && rm kubernetes-client_*.deb")
+	get.Dir = dir
+	if out, err := get.CombinedOutput(); err != nil {
+		t.Skipf("this machine's Debian has no package kubernetes-client: %v\n%s", err, out)
+	}
+	return path
+}
+
+func TestDebiansKubectl(t *testing.T) {
+	t.Parallel()
+	newShell(t, shared, shared.namespace(t), debianKubectl(t)).play(t, "testdata/debian.txt")
 }
 
 // By the name of kubectl proa is kubectl.

@@ -82,6 +82,28 @@ func (s *Server) runningContainer(r *http.Request) (string, error) {
 	return runtimeID(status.ContainerID), nil
 }
 
+// hasTerminal says whether the container was started with a terminal.
+func (s *Server) hasTerminal(r *http.Request) bool {
+	pod, err := s.pod(r)
+	if err != nil {
+		return false
+	}
+	name := r.PathValue("container")
+	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range list {
+			if list[i].Name == name {
+				return list[i].TTY
+			}
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		if c := &pod.Spec.EphemeralContainers[i]; c.Name == name {
+			return c.TTY
+		}
+	}
+	return false
+}
+
 // sandbox returns the id of a pod's running sandbox.
 func (s *Server) sandbox(ctx context.Context, pod *corev1.Pod) (string, error) {
 	resp, err := s.c.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -74,9 +75,10 @@ func (a *reviewer) Create(_ context.Context, _ client.Ref, obj client.Object, _ 
 // streaming server serves.
 type machine struct {
 	runtimeapi.RuntimeServiceClient
-	streams streaming.Server
-	log     string
-	url     string // overrides the streaming URL
+	streams  streaming.Server
+	attached *runtimeapi.AttachRequest // the last
+	log      string
+	url      string // overrides the streaming URL
 }
 
 func (m *machine) Exec(_ context.Context, in *runtimeapi.ExecRequest, _ ...grpc.CallOption) (*runtimeapi.ExecResponse, error) {
@@ -84,6 +86,11 @@ func (m *machine) Exec(_ context.Context, in *runtimeapi.ExecRequest, _ ...grpc.
 		return &runtimeapi.ExecResponse{Url: m.url}, nil
 	}
 	return m.streams.GetExec(in)
+}
+
+func (m *machine) Attach(_ context.Context, in *runtimeapi.AttachRequest, _ ...grpc.CallOption) (*runtimeapi.AttachResponse, error) {
+	m.attached = in
+	return m.streams.GetAttach(in)
 }
 
 func (m *machine) PortForward(_ context.Context, in *runtimeapi.PortForwardRequest, _ ...grpc.CallOption) (*runtimeapi.PortForwardResponse, error) {
@@ -123,8 +130,9 @@ func (processes) Exec(_ context.Context, id string, cmd []string, in io.Reader, 
 	return exitCode(3)
 }
 
-func (processes) Attach(context.Context, string, io.Reader, io.WriteCloser, io.WriteCloser, bool, <-chan remotecommand.TerminalSize) error {
-	return nil
+func (processes) Attach(_ context.Context, _ string, _ io.Reader, out, _ io.WriteCloser, _ bool, _ <-chan remotecommand.TerminalSize) error {
+	_, err := io.WriteString(out, "attached")
+	return err
 }
 
 func (processes) PortForward(_ context.Context, _ string, port int32, stream io.ReadWriteCloser) error {
@@ -164,9 +172,10 @@ func newFixture(t *testing.T) *fixture {
 	}
 	f.pods = []*corev1.Pod{{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u1"},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}, {Name: "waiting"}, {Name: "done"}}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}, {Name: "waiting"}, {Name: "done"}, {Name: "terminal", TTY: true}}},
 		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{
 			{Name: "c", ContainerID: "containerd://c1", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
+			{Name: "terminal", ContainerID: "containerd://c2", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
 			{Name: "waiting", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}},
 		}},
 	}}
@@ -418,6 +427,43 @@ func TestExec(t *testing.T) {
 				t.Errorf("got %d bytes", out.Len())
 			}
 		})
+	}
+}
+
+// Whether there is a terminal was decided when the container started. A client
+// without one that asks for stderr gets the output where the node can tell it,
+// and otherwise an answer at once.
+func TestAttachFollowsTheContainersTerminal(t *testing.T) {
+	f := newFixture(t)
+	for path, want := range map[string]*runtimeapi.AttachRequest{
+		"/attach/ns/p/c?input=1&output=1&error=1":        {ContainerId: "c1", Stdin: true, Stdout: true, Stderr: true},
+		"/attach/ns/p/terminal?input=1&output=1&tty=1":   {ContainerId: "c2", Stdin: true, Stdout: true, Tty: true},
+		"/attach/ns/p/terminal?input=1&output=1&error=1": {ContainerId: "c2", Stdin: true, Stdout: true},
+	} {
+		for name, e := range f.executors(t, path) {
+			t.Run(name+" "+path, func(t *testing.T) {
+				var out, errOut bytes.Buffer
+				opts := clientremote.StreamOptions{Stdin: strings.NewReader(""), Stdout: &out, Tty: strings.Contains(path, "tty=1")}
+				if strings.Contains(path, "error=1") {
+					opts.Stderr = &errOut
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				err := e.StreamWithContext(ctx, opts)
+				if want.ContainerId == "c2" && opts.Stderr != nil && name != "WebSocket v5" {
+					if err == nil || ctx.Err() != nil {
+						t.Errorf("got %v", err)
+					}
+					return
+				}
+				if err != nil || out.String() != "attached" {
+					t.Errorf("%q, %v", out.String(), err)
+				}
+				if got := f.runtime.attached; !proto.Equal(got, want) {
+					t.Errorf("the runtime was asked for %v", got)
+				}
+			})
+		}
 	}
 }
 

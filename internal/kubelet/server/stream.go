@@ -19,6 +19,9 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/portforward"
 )
 
+// translated is the protocol that is not passed through to the runtime.
+const translated = "v5.channel.k8s.io"
+
 const runTimeout = 2 * time.Minute
 
 // streams is what a client asks to be connected to.
@@ -68,6 +71,17 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		writeError(w, err)
 		return
+	}
+	// Whether there is a terminal was decided when the process started. Beside one
+	// there is no stderr, and the runtime would wait for its end.
+	terminal := s.hasTerminal(r)
+	st.tty = st.tty && terminal
+	if terminal && st.stderr {
+		if !offers(r, translated) { // the streams that the client makes reach the runtime as they are
+			writeError(w, fail(http.StatusBadRequest, "container %q has a terminal: attach with a terminal, or without stderr", r.PathValue("container")))
+			return
+		}
+		st.stderr = false
 	}
 	resp, err := s.c.Runtime.Attach(r.Context(), &runtimeapi.AttachRequest{
 		ContainerId: id, Stdin: st.stdin, Stdout: st.stdout, Stderr: st.stderr, Tty: st.tty,
@@ -146,7 +160,7 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, address string,
 		writeError(w, err)
 		return
 	}
-	if offers(r, "v5.channel.k8s.io") {
+	if offers(r, translated) {
 		opts := apiproxy.Options{Stdin: st.stdin, Stdout: st.stdout, Stderr: st.stderr, Tty: st.tty}
 		apiproxy.NewStreamTranslatorHandler(target, nil, 0, opts).ServeHTTP(w, r)
 		return
