@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
-	"k8s.io/client-go/applyconfigurations"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
@@ -33,12 +32,6 @@ type kindKey struct {
 	served      *apis.Served
 	subresource string
 }
-
-// builtinConverter is the merge schema of the built-in kinds. Parsing it takes a while, so
-// it is done once for the process.
-var builtinConverter = sync.OnceValue(func() managedfields.TypeConverter {
-	return applyconfigurations.NewTypeConverter(apis.Scheme())
-})
 
 // Types is the merge schema of the built-in kinds.
 func Types() managedfields.TypeConverter { return builtinConverter() }
@@ -72,7 +65,7 @@ func (m *Managers) make(v apis.View, subresource string) (*Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("field manager of %s: %w", form.GroupVersionKind, err)
 	}
-	made := &Manager{empty: conv.empty, fields: fields, clock: m.clock, subresource: subresource, version: form.GroupVersion().String()}
+	made := &Manager{empty: conv.empty, fields: fields, clock: m.clock, subresource: subresource, version: form.GroupVersion().String(), kind: form.Kind}
 	made.filter = resetFields(v.Resource, subresource)[fieldpath.APIVersion(made.version)]
 	if v.Served == nil && !form.IsUnstructured() {
 		made.nothing = reflect.ValueOf(conv.empty()).Elem()
@@ -143,6 +136,7 @@ type Manager struct {
 	shapes      shapes           // of created objects
 	sets        sets             // of the records that were read
 	filter      fieldpath.Filter // what a write cannot own; nil: nothing
+	kind        string
 	version     string
 	subresource string
 }
@@ -181,8 +175,16 @@ func (m *Manager) Apply(live apis.Object, config *unstructured.Unstructured, man
 	if live == nil {
 		live = m.empty()
 	} else {
+		if obj, ok := m.reapply(live, config, manager); ok {
+			return obj, nil
+		}
 		before = live.GetManagedFields()
 	}
+	return m.apply(live, before, config, manager, force)
+}
+
+// apply is Apply by structured-merge-diff.
+func (m *Manager) apply(live apis.Object, before []metav1.ManagedFieldsEntry, config *unstructured.Unstructured, manager string, force bool) (apis.Object, error) {
 	merged, err := m.fields.Apply(live, config, manager, force)
 	if err != nil {
 		return nil, err

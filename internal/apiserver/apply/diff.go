@@ -72,7 +72,10 @@ type compiler struct {
 	done   map[compiled]*node
 }
 
-var jsonMarshaler = reflect.TypeFor[json.Marshaler]()
+var (
+	jsonMarshaler   = reflect.TypeFor[json.Marshaler]()
+	jsonUnmarshaler = reflect.TypeFor[json.Unmarshaler]()
+)
 
 func (c *compiler) compile(t reflect.Type, ref schema.TypeRef) (*node, error) {
 	if t.Kind() == reflect.Pointer {
