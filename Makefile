@@ -5,6 +5,7 @@
 #   make up        install what this machine lacks, build, start a cluster here, load the images
 #   make down      stop that cluster and delete it
 #   make test      vet and unit tests, then the end-to-end suites
+#   make test-suites      suites of other projects (controller-runtime, fluxcd, Gateway API, Cluster API)
 #   make bench-upstream   the API's speed beside upstream's server library
 #   make dist      dist/proa: one file with everything inside
 #   make features  what Proa implements, checked against the tree
@@ -25,7 +26,7 @@ COMMIT     := $(shell git rev-parse HEAD 2>/dev/null)
 BUILD_DATE := $(shell date -u -d "@$$(git log -1 --format=%ct 2>/dev/null || echo 0)" +%Y-%m-%dT%H:%M:%SZ)
 KUBE       := $(shell sed -n 's|^\tk8s.io/client-go v0|v1|p' go.mod)
 KUBE_STAMP  = k8s.io/component-base/version
-LDFLAGS     = -s -w -X $(KUBE_STAMP).gitVersion=$(KUBE) -X $(KUBE_STAMP).gitCommit=$(COMMIT) -X $(KUBE_STAMP).gitMajor=1 -X $(KUBE_STAMP).gitMinor=$(word 2,$(subst ., ,$(KUBE))) -X $(KUBE_STAMP).buildDate=$(BUILD_DATE) -X proa/internal/cli.Version=$(VERSION) -X proa/internal/cluster.Commit=$(COMMIT) -X proa/internal/cluster.BuildDate=$(BUILD_DATE)
+LDFLAGS     = -s -w -X $(KUBE_STAMP).gitVersion=$(KUBE) -X $(KUBE_STAMP).gitCommit=$(COMMIT) -X $(KUBE_STAMP).gitMajor=1 -X $(KUBE_STAMP).gitMinor=$(word 2,$(subst ., ,$(KUBE))) -X $(KUBE_STAMP).buildDate=$(BUILD_DATE) -X proa/internal/cli.Version=$(VERSION) -X proa/internal/controlplane.Commit=$(COMMIT) -X proa/internal/controlplane.BuildDate=$(BUILD_DATE)
 STATIC     := -s -w -extldflags=-static
 
 comma := ,
@@ -125,6 +126,7 @@ build/images/$(1).tar: $$(wildcard $(2)/*.go $(2)/go.* $(2)/image.json) | build/
 endef
 $(eval $(call go_image,testserver,test/images/testserver,testserver))
 $(eval $(call go_image,guestbook-api,examples/guestbook/api,api))
+$(eval $(call go_image,sample-apiserver,test/peers/sampleapiserver,sample-apiserver))
 
 # ---- a cluster on this machine -----------------------------------------------------------------
 
@@ -149,26 +151,63 @@ deps: check-go
 	printf '  %-8s %s\n' install "$${missing[*]}"; \
 	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$${missing[@]}" >/dev/null
 
+# The checks are compiled as the program is: what one has built serves the others.
+COMPILED := CGO_ENABLED=0
+
 # ---- checks ------------------------------------------------------------------------------------
 
-.PHONY: test vet unit e2e features
+.PHONY: test vet unit e2e features test-suites
 test: deps vet features unit e2e ## everything
 
 vet: | check-go
 	$(call say,vet,./...)
-	@$(GO) vet ./...
+	@$(COMPILED) $(GO) vet -trimpath ./...
 	@cd examples/guestbook/api && $(GO) vet ./...
 
 unit: | check-go
 	$(call say,test,./...)
-	@$(GO) test ./...
+	@$(COMPILED) $(GO) test -trimpath ./...
 
-e2e: build images
+e2e: build images clients
 	$(call say,e2e,test/e2e)
-	@PROA_E2E=required $(GO) test -count=1 -timeout 30m ./test/e2e
+	@PROA_E2E=required $(COMPILED) $(GO) test -trimpath -count=1 -timeout 30m ./test/e2e
+	$(call say,e2e,test/datastore)
+	@PROA_E2E=required $(COMPILED) $(GO) test -trimpath -count=1 -timeout 10m ./test/datastore
+
+test-suites: proa ## suites of other projects against Proa in the place of envtest's binaries
+	$(call say,test,test/suites)
+	@PROA_SUITES=$(or $(SUITES),all) $(GO) test -count=1 -timeout 120m -v ./test/suites
 
 features: | check-go
 	@$(GO) run ./test/ledger
+
+# ---- upstream's storage library beside Proa on one etcd. Its first build takes minutes, so that
+# `make test` has what it once wrote instead (internal/apiserver/registry/testdata) ----------------
+
+.PHONY: peers test-peers
+peers: | check-go ## build/peers/storage
+	$(call say,build,build/peers/storage)
+	@mkdir -p build/peers
+	@cd test/peers/upstream && CGO_ENABLED=0 $(GO) build -trimpath -o ../../../build/peers/storage ./storage
+
+test-peers: proa peers ## objects that upstream wrote, Proa rewrote and upstream reads
+	$(call say,test,test/datastore)
+	@PROA_E2E=required PROA_PEERS=required $(GO) test -count=1 -timeout 10m -run Upstream ./test/datastore
+
+# ---- other people's programs that the end-to-end tests run against Proa ---------------------------------
+
+.PHONY: clients
+clients: build/images/sample-apiserver.tar build/clients/helm build/clients/javascript ## Helm, the JavaScript client, an extension server
+
+build/clients/helm: test/clients/helm/go.mod test/clients/helm/go.sum | check-go
+	$(call say,build,$@)
+	@mkdir -p $(@D)
+	@cd test/clients/helm && CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o $(CURDIR)/$@ helm.sh/helm/v4/cmd/helm
+
+# Without Node.js there is nothing to run it with: the test says so.
+build/clients/javascript: $(wildcard test/clients/javascript/*)
+	@command -v npm >/dev/null || { echo "the JavaScript client is not tested: no npm (apt-get install nodejs npm)"; exit 0; }; \
+	printf '  %-8s %s\n' install $@; mkdir -p $@ && cp $^ $@ && cd $@ && npm ci --silent --no-audit --no-fund && touch .
 
 # ---- measured beside upstream (test/peers/upstream is a module of its own) ---------------------------
 

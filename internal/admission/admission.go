@@ -14,6 +14,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa/internal/apis"
@@ -83,6 +84,13 @@ func (a *Attributes) AddAuditAnnotation(key, value string) {
 // AuditAnnotations returns what the plugins recorded, by key. The map is shared.
 func (a *Attributes) AuditAnnotations() map[string]string { return a.auditAnnotations }
 
+// tell passes what was recorded on to the request's audit event, if it has one.
+func (a *Attributes) tell(ctx context.Context) {
+	if len(a.auditAnnotations) > 0 {
+		audit.AddAuditAnnotationsMap(ctx, a.auditAnnotations)
+	}
+}
+
 // Mutator is a plugin that completes an object. Admit must be idempotent: it
 // runs again when a mutating webhook changed the object after it.
 type Mutator interface {
@@ -109,12 +117,13 @@ type Chain struct {
 	mutators   []Mutator
 	validators []Validator
 	committers []Committer
+	durations  *durations
 }
 
 // NewChain returns a chain of the given plugins in the given order. Each plugin
 // takes part in the phases it has a method for.
 func NewChain(plugins ...any) *Chain {
-	c := &Chain{}
+	c := &Chain{durations: newDurations()}
 	for _, p := range plugins {
 		if m, ok := p.(Mutator); ok {
 			c.mutators = append(c.mutators, m)
@@ -131,6 +140,7 @@ func NewChain(plugins ...any) *Chain {
 
 // Admit completes a.Object. The first error ends the request; it is a StatusError.
 func (c *Chain) Admit(ctx context.Context, a *Attributes) error {
+	defer a.tell(ctx)
 	a.rounds = rounds{}
 	if err := c.admit(ctx, a); err != nil || !a.rounds.again {
 		return err
@@ -140,8 +150,14 @@ func (c *Chain) Admit(ctx context.Context, a *Attributes) error {
 }
 
 func (c *Chain) admit(ctx context.Context, a *Attributes) error {
+	if len(c.mutators) == 0 {
+		return nil
+	}
+	watch := c.durations.start(phaseAdmit, a)
+	defer watch.stop()
 	for _, p := range c.mutators {
-		if err := p.Admit(ctx, a); err != nil {
+		err := p.Admit(ctx, a)
+		if watch.lap(p.Name(), err); err != nil {
 			return err
 		}
 	}
@@ -150,8 +166,15 @@ func (c *Chain) admit(ctx context.Context, a *Attributes) error {
 
 // Validate judges the completed object. The first error ends the request.
 func (c *Chain) Validate(ctx context.Context, a *Attributes) error {
+	defer a.tell(ctx)
+	if len(c.validators) == 0 {
+		return nil
+	}
+	watch := c.durations.start(phaseValidate, a)
+	defer watch.stop()
 	for _, p := range c.validators {
-		if err := p.Validate(ctx, a); err != nil {
+		err := p.Validate(ctx, a)
+		if watch.lap(p.Name(), err); err != nil {
 			return err
 		}
 	}

@@ -34,6 +34,9 @@ type Config struct {
 	// Validator; it can be disabled by its name.
 	Policies, Webhooks []any
 
+	// NoPrivileged refuses privileged containers.
+	NoPrivileged bool
+
 	// Suffix makes the five characters at the end of a generated volume name.
 	Suffix func() string
 }
@@ -108,6 +111,9 @@ func ordered(c Config, podSecurity *PodSecurity) []plugin {
 		{plugin: DefaultIngressClass{s}},
 		{plugin: DenyServiceExternalIPs{}, off: true},
 		{plugin: PodTopologyLabels{s}},
+	}
+	if c.NoPrivileged {
+		list = append(list, plugin{plugin: noPrivileged{}})
 	}
 	if c.RBAC != nil {
 		list = append(list, plugin{plugin: RBACEscalation{c.RBAC, c.Authorizer}, fixed: true})

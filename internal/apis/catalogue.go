@@ -68,6 +68,14 @@ type Resource struct {
 	// Also lists the other group versions that serve the same stored objects.
 	Also []Served
 
+	// Storage names the version of Also or Readable that values are stored in, as
+	// upstream's do for one release after a version is new, so that the release
+	// before can read them. Empty: the hub's.
+	Storage string
+	// Readable are the versions besides those of Also that values may lie in the
+	// store in: Proa serves them nowhere, or not now.
+	Readable []Served
+
 	// Custom is set for the kind of a CustomResourceDefinition, Versions for its
 	// further served versions, each of which has a Custom, too, and no Versions.
 	Custom   *Custom

@@ -33,10 +33,13 @@ func userFrom(ctx context.Context) user.Info {
 
 // chain puts the filters around the handler, the first one outermost.
 func (s *Server) chain(h http.Handler) http.Handler {
-	filters := []func(http.Handler) http.Handler{
-		s.withRecovery, s.withInfo, s.withMetrics, s.withAuthentication, s.withImpersonation,
-		s.withInFlightLimit(), s.withAuthorization, s.withTimeout, withWarnings,
+	filters := []func(http.Handler) http.Handler{s.withRecovery, s.withInfo, s.withMetrics}
+	if s.audit == nil {
+		filters = append(filters, s.withAuthentication)
+	} else {
+		filters = append(filters, s.withAuditRecord, s.withAuthentication, s.withAudit)
 	}
+	filters = append(filters, s.withImpersonation, s.withTimeout, s.withLimit(), s.withAuthorization, withWarnings)
 	for i := len(filters) - 1; i >= 0; i-- {
 		h = filters[i](h)
 	}
@@ -81,6 +84,7 @@ func (s *Server) withAuthentication(next http.Handler) http.Handler {
 			if r.ProtoMajor == 2 {
 				w.Header().Set("Connection", "close") // strangers get no streams to play with
 			}
+			s.auditStranger(r)
 			s.fail(w, r, apierrors.NewUnauthorized("Unauthorized"))
 			return
 		}
@@ -113,8 +117,13 @@ func (s *Server) authenticate(r *http.Request) (user.Info, bool) {
 
 func (s *Server) withAuthorization(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := s.authorize(r.Context(), attributes(r)); err != nil {
-			s.fail(w, r, err)
+		a := attributes(r)
+		decision, reason, err := s.decide(r.Context(), a)
+		if s.audit != nil {
+			s.auditDecision(r, decision, reason, err)
+		}
+		if decision != authorizer.DecisionAllow {
+			s.fail(w, r, forbidden(a, reason))
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -123,17 +132,22 @@ func (s *Server) withAuthorization(next http.Handler) http.Handler {
 
 // authorize asks the authorizer; anything but an allow is a 403 Status.
 func (s *Server) authorize(ctx context.Context, a authorizer.Attributes) error {
-	if s.config.Authorizer == nil {
-		return nil
-	}
-	decision, reason, err := s.config.Authorizer.Authorize(ctx, a)
+	decision, reason, _ := s.decide(ctx, a)
 	if decision == authorizer.DecisionAllow {
 		return nil
 	}
-	if err != nil {
+	return forbidden(a, reason)
+}
+
+func (s *Server) decide(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	if s.config.Authorizer == nil {
+		return authorizer.DecisionAllow, "", nil
+	}
+	decision, reason, err := s.config.Authorizer.Authorize(ctx, a)
+	if err != nil && decision != authorizer.DecisionAllow {
 		s.config.Log.Debug("authorization failed", "error", err)
 	}
-	return forbidden(a, reason)
+	return decision, reason, err
 }
 
 func attributes(r *http.Request) *authorizer.AttributesRecord {
@@ -201,10 +215,24 @@ func forbiddenText(a authorizer.Attributes) string {
 	return fmt.Sprintf("User %q cannot %s resource %q in API group %q %s", name, a.GetVerb(), resource, a.GetAPIGroup(), where)
 }
 
+// withLimit bounds what is served at a time.
+func (s *Server) withLimit() func(http.Handler) http.Handler {
+	if s.fairness == nil {
+		return s.withInFlightLimit()
+	}
+	return s.withFairness
+}
+
 // withInFlightLimit refuses what exceeds the limits of reads and writes at a
 // time. Long-running requests and the system's own masters are not counted.
 func (s *Server) withInFlightLimit() func(http.Handler) http.Handler {
-	reads, writes := make(chan struct{}, s.config.MaxReads), make(chan struct{}, s.config.MaxWrites)
+	slotsFor := func(limit int) chan struct{} {
+		if limit < 0 {
+			return nil
+		}
+		return make(chan struct{}, limit)
+	}
+	reads, writes := slotsFor(s.config.MaxReads), slotsFor(s.config.MaxWrites)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			info := request.From(r.Context())
@@ -216,12 +244,16 @@ func (s *Server) withInFlightLimit() func(http.Handler) http.Handler {
 			if r.Method == http.MethodGet || r.Method == http.MethodHead {
 				slots = reads
 			}
+			if slots == nil {
+				next.ServeHTTP(w, r)
+				return
+			}
 			select {
 			case slots <- struct{}{}:
 				defer func() { <-slots }()
 				next.ServeHTTP(w, r)
 			default:
-				w.Header().Set("Retry-After", "1")
+				s.metrics.drop(r.Method)
 				s.fail(w, r, apierrors.NewTooManyRequests("Too many requests, please try again later.", 1))
 			}
 		})

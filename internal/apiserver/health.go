@@ -22,10 +22,11 @@ type Check struct {
 // health answers /healthz, /livez, /readyz and a path per check.
 type health struct {
 	live, ready []Check
+	slis        *slis
 }
 
 func newHealth(checks []Check, draining context.Context) *health {
-	h := &health{}
+	h := &health{slis: newSLIs()}
 	ping := Check{Name: "ping", Check: func(context.Context) error { return nil }}
 	h.live, h.ready = []Check{ping}, []Check{ping}
 	for _, c := range checks {
@@ -77,7 +78,9 @@ func (h *health) serve(w http.ResponseWriter, r *http.Request, path string) erro
 	var report strings.Builder
 	failed := []string{}
 	for _, c := range h.checks(endpoint) {
-		switch err := c.Check(r.Context()); {
+		err := c.Check(r.Context())
+		h.slis.note(endpoint, c.Name, err)
+		switch {
 		case slices.Contains(excluded, c.Name):
 			fmt.Fprintf(&report, "[+]%s excluded: ok\n", c.Name)
 		case err != nil:
@@ -111,7 +114,9 @@ func (h *health) serveOne(w http.ResponseWriter, r *http.Request, endpoint, name
 		if c.Name != name {
 			continue
 		}
-		if err := c.Check(r.Context()); err != nil {
+		err := c.Check(r.Context())
+		h.slis.note(endpoint, name, err)
+		if err != nil {
 			w.WriteHeader(http.StatusInternalServerError)
 			fmt.Fprintf(w, "internal server error: %v\n", err)
 			return nil

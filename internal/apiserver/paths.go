@@ -9,12 +9,16 @@ import (
 	"sort"
 	"strings"
 
+	"proa/internal/apiserver/fairness"
 	"proa/internal/apiserver/request"
 )
 
 // serve answers a request that all filters let pass.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	info := request.From(r.Context())
+	if s.aggregate(w, r) {
+		return
+	}
 	var err error
 	if info.IsResource {
 		err = s.serveResource(w, r, info)
@@ -35,6 +39,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 // servePath answers the paths that are no resources.
 func (s *Server) servePath(w http.ResponseWriter, r *http.Request, path string) error {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	if s.fairness != nil && strings.HasPrefix(path, fairness.DumpPath) {
+		return foundOr(s.fairness.ServeDump(w, r), nil)
+	}
 	if first == "debug" {
 		return servePprof(w, r, path)
 	}
@@ -57,6 +64,17 @@ func (s *Server) servePath(w http.ResponseWriter, r *http.Request, path string) 
 	case "/metrics":
 		s.metrics.ServeHTTP(w, r)
 		return nil
+	case "/metrics/slis":
+		s.health.slis.ServeHTTP(w, r)
+		return nil
+	case "/statusz":
+		if s.config.Features.Enabled("ComponentStatusz") {
+			return s.serveStatusz(w, r)
+		}
+	case "/flagz":
+		if s.config.Features.Enabled("ComponentFlagz") {
+			return s.serveFlagz(w, r)
+		}
 	case "/openid/v1/jwks":
 		return writeDocument(w, "application/jwk-set+json", s.config.JWKS)
 	case "/.well-known/openid-configuration":
@@ -121,7 +139,7 @@ func servePprof(w http.ResponseWriter, r *http.Request, path string) error {
 func (s *Server) paths() []string {
 	set := map[string]bool{
 		"/api": true, "/apis": true, "/openapi/v2": true, "/openapi/v3": true, "/openapi/v3/": true,
-		"/version": true, "/metrics": true, "/debug/pprof": true,
+		"/version": true, "/metrics": true, "/metrics/slis": true, "/debug/pprof": true,
 	}
 	for _, r := range s.catalogue.All() {
 		if !r.Unserved {
@@ -133,6 +151,9 @@ func (s *Server) paths() []string {
 		for _, v := range r.Versions {
 			s.addGroupPaths(set, v.Group, v.Version)
 		}
+	}
+	for _, r := range s.aggregated() {
+		s.addGroupPaths(set, r.Group, r.Version)
 	}
 	for _, p := range s.health.paths() {
 		set[p] = true

@@ -48,6 +48,7 @@ func (c *call) get() error {
 
 // writeItem writes one object in whatever form was negotiated.
 func (c *call) writeItem(code int, item *store.Item) error {
+	c.auditItem(item)
 	out := newSink(c.w, c.r, code, string(c.format.Media))
 	var err error
 	if c.format.As == "Table" {
@@ -129,6 +130,9 @@ func (c *call) list() error {
 	if err != nil {
 		return err
 	}
+	if opts.ResourceVersion == "" && opts.Continue == "" && list.Revision > 0 {
+		c.s.metrics.consistent.WithLabelValues(c.info.Group, c.info.Resource, "true", "false").Inc()
+	}
 	meta := metav1.ListMeta{Continue: list.Continue, RemainingItemCount: list.Remaining}
 	if list.Revision > 0 { // computed kinds have none
 		meta.ResourceVersion = strconv.FormatInt(list.Revision, 10)
@@ -137,6 +141,7 @@ func (c *call) list() error {
 }
 
 func (c *call) writeList(meta metav1.ListMeta, items []*store.Item) error {
+	c.auditList(meta, items)
 	out := newSink(c.w, c.r, http.StatusOK, string(c.format.Media))
 	if c.format.As == "Table" {
 		p, err := c.printer()

@@ -58,7 +58,7 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 	if custom := c.view.Custom; custom != nil && custom.Warning != "" {
 		warning.AddWarning(r.Context(), "", custom.Warning)
 	}
-	c.format, err = negotiate.Response(r, negotiate.Object(c.custom(), c.tabular()))
+	c.format, err = negotiate.Response(r, c.s.offer(negotiate.Object(c.custom(), c.tabular())))
 	if err != nil {
 		return err
 	}

@@ -390,8 +390,8 @@ func TestDiscovery(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if groups[0].Name != "" || groups[1].Name != "apps" {
-		t.Errorf("groups begin with %q, %q", groups[0].Name, groups[1].Name)
+	if groups[0].Name != "" || groups[1].Name != "apiregistration.k8s.io" || groups[2].Name != "apps" {
+		t.Errorf("groups begin with %q, %q, %q", groups[0].Name, groups[1].Name, groups[2].Name)
 	}
 	found := map[string]metav1.APIResource{}
 	for _, l := range lists {

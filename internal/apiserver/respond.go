@@ -17,10 +17,11 @@ import (
 // fail writes an error as a Status in the form the client accepts, or as JSON.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status := statusOf(err)
-	f, negotiateErr := negotiate.Response(r, negotiate.Accepts{
+	s.auditStatus(r, status)
+	f, negotiateErr := negotiate.Response(r, s.offer(negotiate.Accepts{
 		Media: []negotiate.Media{negotiate.JSON, negotiate.YAML, negotiate.Protobuf},
 		Kind:  func(negotiate.Media, string, string, string) bool { return true },
-	})
+	}))
 	if negotiateErr != nil {
 		f = negotiate.Format{Media: negotiate.JSON}
 	}
@@ -33,6 +34,26 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if err := s.writeObject(w, r, f, int(status.Code), codec.StatusKind, status); err != nil {
 		s.config.Log.Debug("a status was not delivered", "error", err)
 	}
+}
+
+// offer adds CBOR to what an endpoint produces where its gate is on.
+func (s *Server) offer(a negotiate.Accepts) negotiate.Accepts {
+	if s.cbor {
+		return a.Also(negotiate.CBOR)
+	}
+	return a
+}
+
+// bodies are the media types of request bodies.
+func (s *Server) bodies(custom bool) []negotiate.Media {
+	media := []negotiate.Media{negotiate.JSON, negotiate.YAML}
+	if !custom {
+		media = append(media, negotiate.Protobuf)
+	}
+	if s.cbor {
+		media = append(media, negotiate.CBOR)
+	}
+	return media
 }
 
 // writeObject writes an object that is no item.

@@ -4,8 +4,8 @@
 // registry's matter; what a stream carries is the kubelet's.
 //
 // A request passes, in order: recovery, metrics, request info, audit id,
-// authentication (401), impersonation, in-flight limits (429), authorization
-// (403), time limit, warnings, and then the resource handler or one of the fixed paths.
+// authentication (401), audit (when there is a policy), impersonation, time limit, priority and fairness or
+// in-flight limits (429), authorization (403), warnings, and then the resource handler or one of the fixed paths.
 package apiserver
 
 import (
@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,8 +29,11 @@ import (
 	"proa/internal/admission"
 	"proa/internal/apis"
 	"proa/internal/apis/feature"
+	"proa/internal/apiserver/aggregator"
+	"proa/internal/apiserver/audit"
 	"proa/internal/apiserver/connect"
 	"proa/internal/apiserver/discovery"
+	"proa/internal/apiserver/fairness"
 	"proa/internal/apiserver/openapi"
 	"proa/internal/apiserver/registry"
 	"proa/internal/store"
@@ -55,6 +59,9 @@ type Config struct {
 	// HTTP/1.1 (behind Handler or for tests).
 	TLS *tls.Config
 
+	// Aggregator knows what other servers serve. Nil: nothing.
+	Aggregator *aggregator.Aggregator
+
 	// Kubelet says how node agents are reached; its Store is filled in.
 	Kubelet connect.Config
 
@@ -70,18 +77,26 @@ type Config struct {
 	// discovery. Nil: not served.
 	JWKS, OpenIDConfiguration []byte
 
+	// Audit says what is written down of requests, and where to.
+	Audit audit.Config
+
+	// Flags are those in force, for /flagz; their values are shown to whoever may read it.
+	Flags map[string]string
+
 	// Checks are what /healthz, /livez and /readyz report besides ping.
 	Checks []Check
 
-	// Metrics gathers what /metrics shows; nil: a registry of its own, with the
-	// process and the Go runtime.
+	// Metrics gathers what /metrics shows besides what all servers of a process
+	// share: the process, the Go runtime and upstream's libraries. Nil: a registry
+	// of its own.
 	Metrics *prometheus.Registry
 
 	RequestTimeout  time.Duration // of requests that are not long-running; default 60 s
 	MinWatch        time.Duration // shortest time limit of a watch that names none; default 30 min
 	MaxBody         int64         // bytes; default 3 MiB
-	MaxReads        int           // requests in flight that only read; default 400
-	MaxWrites       int           // and that write; default 200
+	MaxReads        int           // requests in flight that only read; default 400; negative: no limit
+	MaxWrites       int           // and that write; default 200; negative: no limit
+	NoFairness      bool          // hold those two limits, instead of sharing their sum out by priority and fairness
 	MaxStreams      int           // per HTTP/2 connection; default 100
 	ShutdownTimeout time.Duration // for what is in flight; default 10 s
 	Clock           clock.Clock
@@ -97,9 +112,13 @@ type Server struct {
 	connect   *connect.Connector
 	health    *health
 	metrics   *metrics
+	audit     *audit.Trail       // nil: nothing is written down
+	fairness  *fairness.Fairness // nil: limits of requests in flight hold
 	handler   http.Handler
+	cbor      bool // the gate of CBOR is on
 
-	watches  atomic.Int64    // that are served now
+	watches  atomic.Int64 // that are served now
+	started  time.Time
 	draining context.Context // ends when the server stops, and watches with it
 	drain    context.CancelFunc
 }
@@ -119,14 +138,36 @@ func New(c Config) (*Server, error) {
 	catalogue := c.Registry.Catalogue()
 	s := &Server{
 		config: c, catalogue: catalogue,
-		discovery: discovery.New(catalogue, c.Address),
-		openapi:   openapi.New(openapi.Config{Catalogue: catalogue, Version: c.Version.GitVersion}),
+		discovery: discovery.New(discovery.Config{Catalogue: catalogue, Address: c.Address, Remotes: c.remoteDiscovery()}),
+		openapi:   openapi.New(openapi.Config{Catalogue: catalogue, Version: c.Version.GitVersion, Remotes: c.remoteOpenAPI()}),
 		connect:   connect.New(c.Kubelet),
+		cbor:      c.Features.Enabled("CBORServingAndStorage"),
 	}
 	s.draining, s.drain = context.WithCancel(context.Background())
+	s.started = c.Clock.Now()
 	s.health = newHealth(c.Checks, s.draining)
 	var err error
 	if s.metrics, err = newMetrics(c.Metrics, c.Features); err != nil {
+		return nil, fmt.Errorf("apiserver: %w", err)
+	}
+	collectors := []prometheus.Collector{objectCounts{c.Store, catalogue}}
+	if c.Admission != nil {
+		collectors = append(collectors, c.Admission.Metrics()...)
+	}
+	for _, collector := range collectors {
+		if err := s.metrics.register(collector); err != nil {
+			return nil, fmt.Errorf("apiserver: %w", err)
+		}
+	}
+	if c.Aggregator != nil {
+		if err := s.metrics.register(c.Aggregator); err != nil {
+			return nil, fmt.Errorf("apiserver: %w", err)
+		}
+	}
+	if s.audit, err = audit.New(c.Audit); err != nil {
+		return nil, fmt.Errorf("apiserver: %w", err)
+	}
+	if err := s.setUpFairness(); err != nil {
 		return nil, fmt.Errorf("apiserver: %w", err)
 	}
 	s.handler = s.chain(http.HandlerFunc(s.serve))
@@ -180,6 +221,8 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	}
 	done := make(chan error, 1)
 	go func() { done <- serve() }()
+	stopBackground := s.runBackground(ctx)
+	defer stopBackground()
 	select {
 	case err := <-done:
 		s.drain()
@@ -195,6 +238,28 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	<-done
 	s.connect.Close()
 	return nil
+}
+
+// runBackground runs what the server needs beside its listener until the returned
+// function is called.
+func (s *Server) runBackground(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // what is in flight needs it to the end
+	var running sync.WaitGroup
+	if s.fairness != nil {
+		running.Go(func() {
+			if err := s.fairness.Run(ctx); err != nil {
+				s.config.Log.Error("priority and fairness ended", "error", err)
+			}
+		})
+	}
+	if s.audit != nil {
+		running.Go(func() {
+			if err := s.audit.Run(ctx); err != nil {
+				s.config.Log.Error("audit ended", "error", err)
+			}
+		})
+	}
+	return func() { cancel(); running.Wait() }
 }
 
 // secure sets up TLS and HTTP/2. The limits keep one connection from holding more

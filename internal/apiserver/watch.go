@@ -83,6 +83,9 @@ func (s *stream) serveHTTP(ctx context.Context, w *registry.Watch) error {
 	s.s.watches.Add(1)
 	defer s.s.watches.Add(-1)
 	for {
+		if w.Begun() {
+			begun(s.r.Context())
+		}
 		events, err := w.Next(ctx)
 		if err != nil {
 			s.last(s.w, w)
@@ -220,10 +223,13 @@ func (s *stream) serveWebSocket(ctx context.Context, cancel context.CancelFunc, 
 	defer reader.Wait()
 	defer conn.Close()
 	kind := websocket.TextMessage
-	if s.form.Media == negotiate.Protobuf {
+	if s.form.Media == negotiate.Protobuf || s.form.Media == negotiate.CBOR {
 		kind = websocket.BinaryMessage
 	}
 	for {
+		if w.Begun() {
+			begun(s.r.Context())
+		}
 		events, err := w.Next(ctx)
 		if err != nil {
 			for _, write := range []func(io.Writer){
@@ -232,7 +238,7 @@ func (s *stream) serveWebSocket(ctx context.Context, cancel context.CancelFunc, 
 			} {
 				var b bytes.Buffer
 				if write(&b); b.Len() > 0 {
-					conn.WriteMessage(kind, message(kind, b.Bytes())) // a client that is gone needs none
+					conn.WriteMessage(kind, s.message(b.Bytes())) // a client that is gone needs none
 				}
 			}
 			deadline := time.Now().Add(time.Second)
@@ -244,7 +250,7 @@ func (s *stream) serveWebSocket(ctx context.Context, cancel context.CancelFunc, 
 			if err := s.encode(&b, &events[i], s.form.WriteEvent); err != nil {
 				return nil
 			}
-			if err := conn.WriteMessage(kind, message(kind, b.Bytes())); err != nil {
+			if err := conn.WriteMessage(kind, s.message(b.Bytes())); err != nil {
 				return nil
 			}
 		}
@@ -252,8 +258,8 @@ func (s *stream) serveWebSocket(ctx context.Context, cancel context.CancelFunc, 
 }
 
 // message is a frame without the length that a stream needs and a message has.
-func message(kind int, frame []byte) []byte {
-	if kind == websocket.BinaryMessage {
+func (s *stream) message(frame []byte) []byte {
+	if s.form.Media == negotiate.Protobuf {
 		return frame[4:]
 	}
 	return frame

@@ -49,11 +49,7 @@ func tooLarge(limit int64) error {
 // readObject decodes the request body into a hub object, or into the
 // subresource's own kind.
 func (c *call) readObject(fieldValidation string) (apis.Object, error) {
-	media := []negotiate.Media{negotiate.JSON, negotiate.YAML, negotiate.Protobuf}
-	if c.custom() {
-		media = media[:2]
-	}
-	m, err := negotiate.Body(c.r.Header.Get("Content-Type"), media...)
+	m, err := negotiate.Body(c.r.Header.Get("Content-Type"), c.s.bodies(c.custom())...)
 	if err != nil {
 		return nil, err
 	}
@@ -72,6 +68,7 @@ func (c *call) readObject(fieldValidation string) (apis.Object, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.auditRequest(obj)
 	for _, text := range complaints {
 		warning.AddWarning(c.r.Context(), "", text)
 	}
@@ -107,6 +104,7 @@ func (c *call) create() error {
 }
 
 func (c *call) writeStatus(status *metav1.Status) error {
+	c.s.auditStatus(c.r, status)
 	f := c.format
 	f.As = ""
 	return c.s.writeObject(c.w, c.r, f, int(status.Code), codec.StatusKind, status)
@@ -146,6 +144,13 @@ func (c *call) patch() error {
 	if err != nil {
 		return err
 	}
+	if kind == types.ApplyCBORPatchType {
+		kind = types.ApplyYAMLPatchType
+		if data, err = codec.JSONOf(data); err != nil {
+			return err
+		}
+	}
+	c.auditPatch(data)
 	var opts metav1.PatchOptions
 	if err := decode(c.query, &opts, func(q *url.Values, o *metav1.PatchOptions) error {
 		return metav1.Convert_url_Values_To_v1_PatchOptions(q, o, nil)
@@ -163,6 +168,9 @@ func (c *call) patchType() (types.PatchType, error) {
 	accepted := []types.PatchType{types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType, types.ApplyYAMLPatchType}
 	if c.custom() {
 		accepted = []types.PatchType{types.JSONPatchType, types.MergePatchType, types.ApplyYAMLPatchType}
+	}
+	if c.s.cbor {
+		accepted = append(accepted, types.ApplyCBORPatchType)
 	}
 	got, _, _ := strings.Cut(c.r.Header.Get("Content-Type"), ";")
 	for _, t := range accepted {
@@ -185,11 +193,12 @@ func (c *call) deleteOptions() (metav1.DeleteOptions, error) {
 			return metav1.Convert_url_Values_To_v1_DeleteOptions(q, o, nil)
 		})
 	}
-	kind := schema.GroupVersionKind{Group: c.info.Group, Version: c.info.Version, Kind: "DeleteOptions"}
+	own := schema.GroupVersionKind{Group: c.info.Group, Version: c.info.Version, Kind: "DeleteOptions"}
+	kind := own
 	if c.custom() {
 		kind.Group, kind.Version = "", "v1"
 	}
-	err = codec.DecodeOptions(data, c.r.Header.Get("Content-Type"), kind, &opts)
+	err = codec.DecodeOptions(data, c.r.Header.Get("Content-Type"), kind, own, &opts, c.s.bodies(false))
 	return opts, err
 }
 

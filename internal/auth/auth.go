@@ -10,12 +10,15 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/utils/clock"
 
 	"proa/internal/apis"
+	"proa/internal/auth/chain"
+	"proa/internal/auth/jwt"
 	"proa/internal/auth/rbac"
 	"proa/internal/auth/token"
 	"proa/internal/store"
@@ -38,6 +41,8 @@ type Config struct {
 	// the certificate's common name; empty: any.
 	FrontProxyCA    *x509.CertPool
 	FrontProxyNames []string
+	// FrontProxyHeaders are the names of these headers; empty ones are upstream's.
+	FrontProxyHeaders Headers
 
 	// Issuer is the iss claim of service account tokens, by default
 	// https://kubernetes.default.svc.cluster.local. Audiences are those the server
@@ -54,14 +59,34 @@ type Config struct {
 	// MaxTokenLife caps requested lifetimes. Zero: no cap.
 	MaxTokenLife time.Duration
 
+	// JWT believes tokens of outside issuers. Nil: none.
+	JWT *jwt.Config
+	// TokenFile lists static tokens: token,user,uid,"group1,group2". Empty: none.
+	TokenFile string
+	// TokenWebhook asks another server about tokens that nobody else knows.
+	TokenWebhook TokenWebhook
+
 	// NoAnonymous refuses requests without credentials. AnonymousPaths, when not
 	// empty, admits them on exactly these paths only.
 	NoAnonymous    bool
 	AnonymousPaths []string
 
-	// Modes are the authorizers in order, of Node, RBAC, AlwaysAllow and
-	// AlwaysDeny; by default Node, RBAC.
-	Modes []string
+	// Authorization says which authorizers are asked, in order; by default Node,
+	// RBAC. Modes names them where none of them is a webhook.
+	Authorization chain.Config
+	Modes         []string
+}
+
+// Headers are the names of the headers in which a front proxy tells who asks.
+type Headers struct {
+	User, UID, Group, ExtraPrefix []string
+}
+
+// TokenWebhook answers TokenReviews.
+type TokenWebhook struct {
+	Kubeconfig string        // empty: nobody is asked
+	Version    string        // of authentication.k8s.io; v1beta1 by default
+	CacheTTL   time.Duration // of answers; 2 min by default
 }
 
 // Auth answers who and whether.
@@ -73,8 +98,9 @@ type Auth struct {
 	// Tokens issues and verifies service account tokens and publishes their keys.
 	Tokens *token.Service
 
-	rules  authorizer.RuleResolver
+	chain  *chain.Chain
 	tokens authenticator.Token
+	jwt    *jwt.Authenticator // nil without outside issuers
 }
 
 // New joins authenticators and authorizers as c says.
@@ -93,9 +119,29 @@ func New(c Config) (*Auth, error) {
 		return nil, err
 	}
 	a := &Auth{Tokens: tokens}
-	a.tokens, a.Authenticator = authenticators(c, tokens)
+	if err := a.authenticators(c); err != nil {
+		return nil, err
+	}
 	if err := a.authorizers(c); err != nil {
 		return nil, err
 	}
 	return a, nil
+}
+
+// Run reads the keys of outside issuers and follows the changes of configuration
+// files until ctx ends.
+func (a *Auth) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.chain.Run(ctx) })
+	if a.jwt != nil {
+		g.Go(func() error { return a.jwt.Run(ctx) })
+	}
+	return g.Wait()
+}
+
+// ticking is a clock that configuration files are followed by; nil, the real one,
+// where c only tells the time.
+func ticking(c clock.PassiveClock) clock.WithTicker {
+	t, _ := c.(clock.WithTicker)
+	return t
 }

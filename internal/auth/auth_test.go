@@ -19,6 +19,7 @@ import (
 
 	"proa/internal/auth/authtest"
 	"proa/internal/auth/bootstraptoken"
+	"proa/internal/auth/chain"
 	"proa/internal/auth/pki"
 	"proa/internal/auth/rbac"
 	"proa/internal/store"
@@ -217,9 +218,9 @@ func TestModes(t *testing.T) {
 	}{
 		{"no role, no access", nil, q, authorizer.DecisionNoOpinion},
 		{"masters may everything", nil, root, authorizer.DecisionAllow},
-		{"masters may even when all is denied", []string{ModeAlwaysDeny}, root, authorizer.DecisionAllow},
-		{"all is allowed", []string{ModeAlwaysAllow}, q, authorizer.DecisionAllow},
-		{"the later mode decides when the first has no opinion", []string{ModeRBAC, ModeAlwaysAllow}, q, authorizer.DecisionAllow},
+		{"masters may even when all is denied", []string{chain.AlwaysDeny}, root, authorizer.DecisionAllow},
+		{"all is allowed", []string{chain.AlwaysAllow}, q, authorizer.DecisionAllow},
+		{"the later mode decides when the first has no opinion", []string{chain.RBAC, chain.AlwaysAllow}, q, authorizer.DecisionAllow},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -229,7 +230,7 @@ func TestModes(t *testing.T) {
 			}
 		})
 	}
-	for _, modes := range [][]string{{"ABAC"}, {ModeRBAC, ModeRBAC}} {
+	for _, modes := range [][]string{{"ABAC"}, {chain.RBAC, chain.RBAC}} {
 		if _, err := New(Config{Store: authtest.Open(t), ServiceAccountKey: newWorld(t, nil).pki.ServiceAccountKey, Modes: modes}); err == nil {
 			t.Errorf("accepted modes %v", modes)
 		}

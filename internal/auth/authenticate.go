@@ -1,8 +1,11 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
+	"fmt"
+	"time"
 
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -12,21 +15,28 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	requestunion "k8s.io/apiserver/pkg/authentication/request/union"
 	"k8s.io/apiserver/pkg/authentication/request/websocket"
+	"k8s.io/apiserver/pkg/authentication/token/cache"
+	"k8s.io/apiserver/pkg/authentication/token/tokenfile"
 	tokenunion "k8s.io/apiserver/pkg/authentication/token/union"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
 
 	"proa/internal/auth/bootstraptoken"
 	"proa/internal/auth/clientcert"
-	"proa/internal/auth/token"
+	"proa/internal/auth/jwt"
+	"proa/internal/auth/remote"
 )
 
-// authenticators returns the bearer token authenticator, which TokenReview asks
+// authenticators makes the bearer token authenticator, which TokenReview asks
 // too, and the one for requests: front proxy headers, client certificate, bearer
 // token in a header or a websocket protocol, then anonymous. Bad credentials are
 // an error; only absent ones are anonymous.
-func authenticators(c Config, tokens *token.Service) (authenticator.Token, authenticator.Request) {
-	bootstrap := authenticator.WrapAudienceAgnosticToken(tokens.Audiences(), bootstraptoken.New(c.Store, c.Clock))
-	bearer := authenticated{tokenunion.New(tokens, bootstrap)}
+func (a *Auth) authenticators(c Config) error {
+	tokens, err := a.tokenAuthenticators(c)
+	if err != nil {
+		return err
+	}
+	bearer := authenticated{tokenunion.New(tokens...)}
 	var methods []authenticator.Request
 	if c.FrontProxyCA != nil {
 		methods = append(methods, frontProxy(c))
@@ -36,14 +46,62 @@ func authenticators(c Config, tokens *token.Service) (authenticator.Token, authe
 	}
 	methods = append(methods, bearertoken.New(bearer), websocket.NewProtocolAuthenticator(bearer))
 	identified := group.NewAuthenticatedGroupAdder(requestunion.New(methods...))
+	a.tokens, a.Authenticator = bearer, identified
 	if c.NoAnonymous {
-		return bearer, identified
+		return nil
 	}
 	var conditions []apiserver.AnonymousAuthCondition
 	for _, path := range c.AnonymousPaths {
 		conditions = append(conditions, apiserver.AnonymousAuthCondition{Path: path})
 	}
-	return bearer, requestunion.NewFailOnError(identified, anonymous.NewAuthenticator(conditions))
+	a.Authenticator = requestunion.NewFailOnError(identified, anonymous.NewAuthenticator(conditions))
+	return nil
+}
+
+// tokenAuthenticators are in upstream's order: static tokens, service accounts,
+// bootstrap tokens, outside issuers, and a webhook for what is left.
+func (a *Auth) tokenAuthenticators(c Config) ([]authenticator.Token, error) {
+	audiences := a.Tokens.Audiences()
+	var list []authenticator.Token
+	if c.TokenFile != "" {
+		static, err := tokenfile.NewCSV(c.TokenFile)
+		if err != nil {
+			return nil, fmt.Errorf("static tokens: %w", err)
+		}
+		list = append(list, authenticator.WrapAudienceAgnosticToken(audiences, static))
+	}
+	list = append(list, a.Tokens, authenticator.WrapAudienceAgnosticToken(audiences, bootstraptoken.New(c.Store, c.Clock)))
+	if c.JWT != nil {
+		config := *c.JWT
+		config.Audiences, config.OwnIssuers, config.Clock = audiences, []string{a.Tokens.Issuer()}, ticking(c.Clock)
+		var err error
+		if a.jwt, err = jwt.New(config); err != nil {
+			return nil, fmt.Errorf("authentication configuration: %w", err)
+		}
+		const believed = 10 * time.Second // upstream's cache of verified tokens
+		list = append(list, cache.New(a.jwt, true, believed, 0))
+	}
+	if c.TokenWebhook.Kubeconfig != "" {
+		hook, err := tokenWebhook(c.TokenWebhook, audiences)
+		if err != nil {
+			return nil, fmt.Errorf("token webhook: %w", err)
+		}
+		list = append(list, hook)
+	}
+	return list, nil
+}
+
+func tokenWebhook(c TokenWebhook, audiences authenticator.Audiences) (authenticator.Token, error) {
+	config, err := remote.Config(c.Kubeconfig, 0)
+	if err != nil {
+		return nil, err
+	}
+	hook, err := webhook.New(config, cmp.Or(c.Version, "v1beta1"), audiences, *webhook.DefaultRetryBackoff())
+	if err != nil {
+		return nil, err
+	}
+	ttl := cmp.Or(c.CacheTTL, 2*time.Minute)
+	return cache.New(hook, false, ttl, ttl), nil
 }
 
 // frontProxy believes the identity headers of requests whose certificate the
@@ -55,10 +113,18 @@ func frontProxy(c Config) authenticator.Request {
 			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		}, true
 	}
+	h := c.FrontProxyHeaders
 	return headerrequest.NewDynamicVerifyOptionsSecure(verify,
 		headerrequest.StaticStringSlice(c.FrontProxyNames),
-		headerrequest.StaticStringSlice{"X-Remote-User"}, headerrequest.StaticStringSlice{"X-Remote-Uid"},
-		headerrequest.StaticStringSlice{"X-Remote-Group"}, headerrequest.StaticStringSlice{"X-Remote-Extra-"})
+		named(h.User, "X-Remote-User"), named(h.UID, "X-Remote-Uid"),
+		named(h.Group, "X-Remote-Group"), named(h.ExtraPrefix, "X-Remote-Extra-"))
+}
+
+func named(headers []string, otherwise string) headerrequest.StaticStringSlice {
+	if len(headers) == 0 {
+		return headerrequest.StaticStringSlice{otherwise}
+	}
+	return headers
 }
 
 // authenticated adds the group of everyone who showed who they are.

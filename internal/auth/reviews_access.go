@@ -60,7 +60,7 @@ func (a *Auth) SelfSubjectRulesReview(ctx context.Context, u user.Info, _, _ str
 	if review.Spec.Namespace == "" {
 		return nil, apierrors.NewBadRequest("no namespace on request")
 	}
-	resources, paths, incomplete, err := a.rules.RulesFor(ctx, u, review.Spec.Namespace)
+	resources, paths, incomplete, err := a.chain.RulesFor(ctx, u, review.Spec.Namespace)
 	status := authorizationv1.SubjectRulesReviewStatus{
 		ResourceRules: []authorizationv1.ResourceRule{}, NonResourceRules: []authorizationv1.NonResourceRule{},
 		Incomplete: incomplete,

@@ -24,11 +24,22 @@ type Figure struct {
 	Seconds float64 `json:"seconds,omitempty"` // how long all of it took
 
 	PerSecond float64 `json:"perSecond,omitempty"`
+	Rates     *Rates  `json:"rates,omitempty"` // of whole seconds
+	Floor     float64 `json:"floor,omitempty"` // per second, that upstream's own test of this asks for
 	P50       float64 `json:"p50Millis,omitempty"`
 	P99       float64 `json:"p99Millis,omitempty"`
 	CPU       float64 `json:"serverCPUMillisEach,omitempty"` // of the server, for one
 	Bytes     int64   `json:"bytesEach,omitempty"`           // received, for one
 	Memory    int64   `json:"serverMemoryBytes,omitempty"`   // see the task: what it has, or the most it had more than before
+}
+
+// Rates are how much was done in a second: half of all seconds had no more than
+// P50, and so on.
+type Rates struct {
+	P50 float64 `json:"p50"`
+	P90 float64 `json:"p90"`
+	P95 float64 `json:"p95"`
+	P99 float64 `json:"p99"`
 }
 
 // Report takes figures as they are found.

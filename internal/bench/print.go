@@ -19,7 +19,14 @@ func Table(w io.Writer) Report {
 		if f.Failed > 0 {
 			count += fmt.Sprintf("(-%d)", f.Failed)
 		}
-		fmt.Fprintf(w, line, f.Task, f.How, count, number(f.Seconds, 2, ""), number(f.PerSecond, 0, ""),
+		how := f.How
+		if f.Rates != nil {
+			how += fmt.Sprintf(" (per s p50 %.0f p90 %.0f p99 %.0f)", f.Rates.P50, f.Rates.P90, f.Rates.P99)
+		}
+		if f.Floor > 0 {
+			how += fmt.Sprintf(", floor %.0f: %.1fx", f.Floor, f.PerSecond/f.Floor)
+		}
+		fmt.Fprintf(w, line, f.Task, how, count, number(f.Seconds, 2, ""), number(f.PerSecond, 0, ""),
 			number(f.P50, 2, "ms"), number(f.P99, 2, "ms"), number(f.CPU, 3, "ms"), size(f.Bytes), size(f.Memory))
 	}
 }

@@ -21,7 +21,7 @@ func newBench() *cobra.Command {
 		Use:   "bench",
 		Short: "Measure an API server, this one or any other",
 	}
-	cmd.AddCommand(newBenchAPI(), newBenchPods(), newBenchIdle(), newBenchStart())
+	cmd.AddCommand(newBenchAPI(), newBenchPods(), newBenchIdle(), newBenchStart(), newBenchScheduler(), newBenchControllers())
 	return cmd
 }
 
@@ -166,5 +166,63 @@ func newBenchStart() *cobra.Command {
 	cmd.Flags().StringVar(&s.URL, "url", "", "what answers 200 when the server is ready")
 	cmd.Flags().IntVar(&s.Repeat, "repeat", 3, "how often")
 	cmd.MarkFlagRequired("url")
+	return cmd
+}
+
+func newBenchScheduler() *cobra.Command {
+	var f benchFlags
+	var s bench.Scheduling
+	cmd := &cobra.Command{
+		Use:   "scheduler",
+		Short: "Pods scheduled in a second, by the shapes of upstream's scheduler_perf",
+		Long: `Pods scheduled in a second, by the shapes of upstream's scheduler_perf.
+
+Nodes are made that are objects only, then the pods that are there before, then
+those that are measured: from before the first is created to the moment when a
+watch shows the node of the last. Use a server without nodes of its own
+(proa server --no-node). Floors are what a run of upstream's tests must reach.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if s.Config, s.Server, err = f.resolve(); err != nil {
+				return err
+			}
+			return f.run(cmd, s.Run)
+		},
+	}
+	f.register(cmd)
+	flags := cmd.Flags()
+	flags.StringSliceVar(&s.Only, "only", nil, "shapes to measure: "+strings.Join(bench.ShapeNames(), ", ")+" (default all)")
+	flags.Float64Var(&s.Scale, "scale", 1, "of the numbers of nodes and pods")
+	flags.IntVar(&s.Clients, "clients", 16, "connections that create pods at once")
+	return cmd
+}
+
+func newBenchControllers() *cobra.Command {
+	var f benchFlags
+	var c bench.Controllers
+	cmd := &cobra.Command{
+		Use:   "controllers",
+		Short: "Deployments that come up, roll over and go, on simulated nodes",
+		Long: `Deployments that come up, roll over and go, on simulated nodes.
+
+The cluster needs nodes that somebody simulates: proa server --no-node
+--simulate 1000, or KWOK. Its own idle CPU is measured when --server-pid or
+--server-process is given.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if c.Config, c.Server, err = f.resolve(); err != nil {
+				return err
+			}
+			return f.run(cmd, c.Run)
+		},
+	}
+	f.register(cmd)
+	flags := cmd.Flags()
+	flags.StringSliceVar(&c.Only, "only", nil, "tasks to do: "+strings.Join(bench.ControllerTasks, ", ")+" (default all)")
+	flags.IntVar(&c.Deployments, "deployments", 1000, "Deployments")
+	flags.IntVar(&c.Replicas, "replicas", 10, "pods of each")
+	flags.IntVar(&c.Objects, "objects", 50_000, "ConfigMaps in the namespace that is deleted")
+	flags.DurationVar(&c.Idle, "idle", 30*time.Second, "how long nothing happens while CPU is measured")
+	flags.IntVar(&c.Clients, "clients", 16, "connections that create objects at once")
 	return cmd
 }

@@ -8,18 +8,32 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+
+	"proa/internal/cli/byname"
 )
 
 // Version is stamped at link time.
 var Version = "dev"
 
+// programs are what this one is by another name, or when that name is its first
+// argument. Each takes its own name and its flags.
+var programs = map[string]func(args []string) int{
+	"kubectl":                 runKubectl,
+	"etcd":                    runEtcd,
+	"kube-apiserver":          byname.APIServer,
+	"kube-controller-manager": byname.ControllerManager,
+	"kube-scheduler":          byname.Scheduler,
+}
+
 // Main runs the command line and returns the exit code.
 func Main(args []string) int {
-	if filepath.Base(args[0]) == "kubectl" {
-		return runKubectl(args)
+	if run, ok := programs[filepath.Base(args[0])]; ok {
+		return run(args)
 	}
-	if len(args) > 1 && args[1] == "kubectl" {
-		return runKubectl(append([]string{"kubectl"}, args[2:]...))
+	if len(args) > 1 {
+		if run, ok := programs[args[1]]; ok {
+			return run(args[1:])
+		}
 	}
 	root := newRoot()
 	root.SetArgs(args[1:])
@@ -40,7 +54,13 @@ func newRoot() *cobra.Command {
 	root.AddCommand(
 		newUp(), newDown(), newStatus(), newServer(), newAgent(), newToken(), newDoctor(), newImage(), newBench(), newVersion(),
 		&cobra.Command{Use: "kubectl", Short: "kubectl of the same version", DisableFlagParsing: true},
+		newEnvtest(), newSimulate(), newWhy(),
 	)
+	for name, short := range map[string]string{
+		"etcd": "etcd, with its own flags", "kube-apiserver": "upstream's API server, by its flags",
+	} {
+		root.AddCommand(&cobra.Command{Use: name, Short: short, DisableFlagParsing: true})
+	}
 	return root
 }
 

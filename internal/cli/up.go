@@ -17,12 +17,15 @@ import (
 
 	"proa/internal/cluster"
 	"proa/internal/cluster/join"
+	"proa/internal/controlplane"
 )
 
 // clusterFlags are the flags of every command that starts a part of a cluster.
 type clusterFlags struct {
 	dataDir  string
 	settings cluster.Settings
+	server   controlplane.Flags
+	simulate simulateFlags
 	token    string
 	tokenTTL time.Duration
 	copy     string
@@ -52,6 +55,17 @@ func (f *clusterFlags) registerStart(cmd *cobra.Command) {
 	flags.DurationVar(&f.tokenTTL, "token-ttl", join.DefaultTTL, "how long that token lives; 0: for ever")
 	flags.StringVar(&f.settings.FeatureGates, "feature-gates", "", "feature gates: A=true,B=false")
 	flags.StringVar(&f.settings.RuntimeConfig, "runtime-config", "", "APIs to serve: api/all=true, group/version=false, group/version/resource=true")
+	datastore := &f.settings.Datastore
+	flags.StringSliceVar(&datastore.Endpoints, "datastore-endpoint", nil, "URLs of the etcd that keeps the cluster's objects (default: the data directory)")
+	flags.StringSliceVar(&datastore.Endpoints, "etcd-servers", nil, "the same as --datastore-endpoint")
+	flags.StringVar(&datastore.Prefix, "etcd-prefix", "", "what all keys in etcd begin with (default /registry)")
+	flags.StringVar(&datastore.CAFile, "etcd-cafile", "", "certificates of the authorities that etcd's certificate is from")
+	flags.StringVar(&datastore.CertFile, "etcd-certfile", "", "client certificate for etcd")
+	flags.StringVar(&datastore.KeyFile, "etcd-keyfile", "", "key of the client certificate for etcd")
+	flags.StringVar(&f.settings.EventTTL, "event-ttl", "", "how long Events are kept; 0: for ever (default 1h)")
+	f.server.Add(flags)
+	flags.StringVar(&f.settings.SchedulerConfig, "scheduler-config", "", "KubeSchedulerConfiguration file: profiles, plugins, extenders")
+	f.simulate.register(cmd)
 	flags.StringVar(&f.copy, "write-kubeconfig", "", "write the administrator's kubeconfig to this file, too")
 }
 
@@ -59,6 +73,10 @@ func (f *clusterFlags) registerStart(cmd *cobra.Command) {
 func (f *clusterFlags) options() (cluster.Options, error) {
 	layout, err := cluster.NewLayout(f.dataDir)
 	if err != nil {
+		return cluster.Options{}, err
+	}
+	f.settings.APIServer = f.server.Given()
+	if err := f.simulate.settle(&f.settings); err != nil {
 		return cluster.Options{}, err
 	}
 	o := cluster.Options{Layout: layout, Settings: f.settings, Server: true, Copy: f.copy}

@@ -14,47 +14,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
 	metricsapi "proa/internal/apis/metrics"
 	"proa/internal/client"
 	"proa/internal/controllers"
-	"proa/internal/controllers/bootstrapsigner"
 	"proa/internal/controllers/clusterdns"
-	"proa/internal/controllers/clusterroleaggregation"
-	"proa/internal/controllers/cronjob"
-	"proa/internal/controllers/csr"
-	"proa/internal/controllers/customresource"
-	"proa/internal/controllers/daemonset"
-	"proa/internal/controllers/deployment"
-	"proa/internal/controllers/disruption"
-	"proa/internal/controllers/endpoints"
-	"proa/internal/controllers/endpointslice"
-	"proa/internal/controllers/endpointslicemirroring"
-	"proa/internal/controllers/garbagecollector"
-	"proa/internal/controllers/horizontalpodautoscaler"
-	"proa/internal/controllers/job"
-	"proa/internal/controllers/namespace"
-	"proa/internal/controllers/nodeipam"
-	"proa/internal/controllers/nodelifecycle"
-	"proa/internal/controllers/podgc"
-	"proa/internal/controllers/replicaset"
-	"proa/internal/controllers/replicationcontroller"
-	"proa/internal/controllers/resourcequota"
-	"proa/internal/controllers/rootca"
-	saccounts "proa/internal/controllers/serviceaccount"
-	"proa/internal/controllers/serviceaccounttoken"
-	"proa/internal/controllers/servicecidr"
-	"proa/internal/controllers/statefulset"
-	"proa/internal/controllers/storageversionmigrator"
-	"proa/internal/controllers/tainteviction"
-	"proa/internal/controllers/tokencleaner"
-	"proa/internal/controllers/ttlafterfinished"
-	"proa/internal/controllers/validatingadmissionpolicy"
+	"proa/internal/manager"
 	"proa/internal/metrics"
-	"proa/internal/scheduler"
-	"proa/internal/store"
 	"proa/internal/volume"
 )
 
@@ -63,38 +30,20 @@ type component interface {
 	Run(ctx context.Context) error
 }
 
-// terminatedPods is how many finished pods are kept before the oldest go.
-const terminatedPods = 12500
-
 // components returns what runs beside the API server in its process, on one
 // shared cache. Each writes as a user of its own, with the roles that upstream
 // gives that user and no more. They are made before the cache runs, so that it
 // knows every informer and index they need.
 func (cp *controlPlane) components(ctx context.Context, o Options) (*client.Cache, []component, error) {
-	cache := client.NewCache(cp.as(user.KubeControllerManager))
-	as := func(controller string) controllers.Config {
-		api := cp.asController(controller)
-		return controllers.Config{
-			Cache: cache.As(api),
-			Clock: clock.RealClock{},
-			Recorder: func(component string) record.EventRecorder {
-				return client.NewRecorder(ctx, api, component, "")
-			},
-		}
-	}
-	catalogue := cp.registry.Catalogue()
-	ipam, err := nodeipam.New(as("node-controller"), netip.MustParsePrefix(cp.settings.PodCIDR))
+	cache := client.NewCache(cp.As(user.KubeControllerManager))
+	managing, err := cp.manager(ctx, cache, o)
 	if err != nil {
 		return nil, nil, err
 	}
-	if o.Node {
-		if err := cp.claimRange(ctx, ipam); err != nil {
-			return nil, nil, err
-		}
+	scheduling, err := cp.scheduler(cache)
+	if err == nil {
+		err = cp.explain(cache, scheduling)
 	}
-	scheduling, err := scheduler.New(scheduler.Config{
-		Cache: cache.As(cp.as(user.KubeScheduler)), Clock: clock.RealClock{},
-	})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -102,57 +51,51 @@ func (cp *controlPlane) components(ctx context.Context, o Options) (*client.Cach
 	if err != nil {
 		return nil, nil, err
 	}
-	rawMetrics, err := cp.rawAPI("horizontal-pod-autoscaler")
-	if err != nil {
-		return nil, nil, err
-	}
-	tokens := as("tokens-controller")
-	tokens.Cache = cache // upstream's fills Secrets as system:kube-controller-manager itself
-	dns := controllers.Config{Cache: cache.As(cp.as("system:proa:cluster-dns", user.SystemPrivilegedGroup)), Clock: clock.RealClock{}}
-	definitions := controllers.Config{Cache: cache.As(cp.as(user.APIServerUser, user.SystemPrivilegedGroup)), Clock: clock.RealClock{}}
-	return cache, []component{
-		scheduling, usage,
-		saccounts.New(as("service-account-controller")),
-		rootca.New(as("root-ca-cert-publisher"), cp.authority.CAPEM()),
-		endpointslice.New(as("endpointslice-controller")),
-		endpointslicemirroring.New(as("endpointslicemirroring-controller")),
-		endpoints.New(as("endpoint-controller")),
-		namespace.New(as("namespace-controller"), catalogue),
-		garbagecollector.New(as("generic-garbage-collector"), catalogue),
-		replicaset.New(as("replicaset-controller")),
-		replicationcontroller.New(as("replication-controller")),
-		deployment.New(as("deployment-controller")),
-		statefulset.New(as("statefulset-controller")),
-		daemonset.New(as("daemon-set-controller")),
-		job.New(as("job-controller")),
-		cronjob.New(as("cronjob-controller")),
-		ttlafterfinished.New(as("ttl-after-finished-controller")),
-		disruption.New(as("disruption-controller"), catalogue),
-		horizontalpodautoscaler.New(as("horizontal-pod-autoscaler"), catalogue, rawMetrics),
-		storageversionmigrator.New(as("storage-version-migrator-controller"), catalogue),
-		servicecidr.New(as("service-cidrs-controller")),
-		nodelifecycle.New(as("node-controller")),
-		tainteviction.New(as("node-controller")),
-		ipam,
-		podgc.New(as("pod-garbage-collector"), terminatedPods),
-		resourcequota.New(as("resourcequota-controller"), catalogue),
-		customresource.New(definitions, cp.definitions, catalogue),
-		csr.New(as("certificate-controller"), cp.authority.Cluster.Sign, cp.nodeServing()),
-		clusterroleaggregation.New(as("clusterrole-aggregation-controller")),
-		tokencleaner.New(as("token-cleaner")),
-		validatingadmissionpolicy.New(as("validatingadmissionpolicy-status-controller"), catalogue),
-		bootstrapsigner.New(as("bootstrap-signer")),
+	dns := controllers.Config{Cache: cache.As(cp.As("system:proa:cluster-dns", user.SystemPrivilegedGroup)), Clock: clock.RealClock{}}
+	all := []component{
+		managing,
 		clusterdns.New(dns, cp.settings.clusterDNS()),
 		&invitation{cp: cp, token: o.Token},
-		serviceaccounttoken.New(tokens, cp.auth.Tokens.Legacy, cp.authority.CAPEM()),
-		volume.New(volume.Config{
-			Controllers: as("volume-controller"),
-			LocalPath: volume.LocalPath{
-				Root:   o.Layout.LocalPath(),
-				Remove: volume.RemoveThrough(cp.kubeletClient, kubeletAddress(client.Shared[*corev1.Node](cache))),
-			},
-		}),
-	}, nil
+	}
+	if cp.settings.Simulation != nil {
+		simulation, err := cp.simulation(ctx, cache, o)
+		if err != nil {
+			return nil, nil, err
+		}
+		all = append(all, simulation)
+	}
+	if cp.settings.Datastore.shared() {
+		return cache, []component{
+			usage, // every server answers for metrics.k8s.io
+			&elected{api: cp.As(user.KubeControllerManager), name: "kube-controller-manager", identity: o.Layout.identity(cp.settings), components: all},
+			&elected{api: cp.As(user.KubeScheduler), name: "kube-scheduler", identity: o.Layout.identity(cp.settings), components: []component{scheduling}},
+		}, nil
+	}
+	return cache, append(all, scheduling, usage), nil
+}
+
+// manager makes the controllers, and claims the range of the server's own node.
+func (cp *controlPlane) manager(ctx context.Context, cache *client.Cache, o Options) (*manager.Manager, error) {
+	rawMetrics, err := cp.rawAPI("horizontal-pod-autoscaler")
+	if err != nil {
+		return nil, err
+	}
+	m, err := manager.New(ctx, manager.Config{
+		Cache: cache, As: cp.asController, Catalogue: cp.Catalogue(), Aggregator: cp.Aggregator(),
+		Controllers: []string{"*", "bootstrap-signer-controller", "token-cleaner-controller"},
+		RootCA:      cp.authority.CAPEM(), Token: cp.Auth.Tokens.Legacy,
+		Sign: cp.authority.Cluster.Sign, Serving: cp.nodeServing(),
+		PodCIDRs: []netip.Prefix{netip.MustParsePrefix(cp.settings.PodCIDR)},
+		Metrics:  rawMetrics,
+		LocalPath: volume.LocalPath{
+			Root:   o.Layout.LocalPath(),
+			Remove: volume.RemoveThrough(cp.kubeletClient, kubeletAddress(client.Shared[*corev1.Node](cache))),
+		},
+	})
+	if err == nil && o.Node {
+		err = cp.claimRange(ctx, m.Ranges)
+	}
+	return m, err
 }
 
 // measure serves metrics.k8s.io, and returns what does the measuring.
@@ -160,21 +103,21 @@ func (cp *controlPlane) measure(cache *client.Cache) (*metrics.Collector, error)
 	c := metrics.New(metrics.Config{
 		Cache: cache, Client: cp.kubeletClient, Address: kubeletAddress(client.Shared[*corev1.Node](cache)),
 	})
-	if err := cp.registry.Serve(&metricsapi.NodeMetrics, metrics.Nodes{Collector: c}); err != nil {
+	if err := cp.Registry.Serve(&metricsapi.NodeMetrics, metrics.Nodes{Collector: c}); err != nil {
 		return nil, err
 	}
-	return c, cp.registry.Serve(&metricsapi.PodMetrics, metrics.Pods{Collector: c})
+	return c, cp.Registry.Serve(&metricsapi.PodMetrics, metrics.Pods{Collector: c})
 }
 
 // asController is the API as the service account of one controller.
 func (cp *controlPlane) asController(name string) client.API {
-	return cp.as(serviceaccount.MakeUsername("kube-system", name), serviceaccount.MakeGroupNames("kube-system")...)
+	return cp.As(serviceaccount.MakeUsername("kube-system", name), serviceaccount.MakeGroupNames("kube-system")...)
 }
 
 // newKubeletClient returns the client for requests of the control plane to node agents.
 func newKubeletClient(config *tls.Config) *http.Client {
 	return &http.Client{
-		Transport:     &http.Transport{TLSClientConfig: config.Clone()},
+		Transport:     &http.Transport{TLSClientConfig: config.Clone(), MaxIdleConnsPerHost: 8}, // many nodes may share an address
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
@@ -201,10 +144,8 @@ func kubeletAddress(nodes *client.Informer[*corev1.Node]) func(name string) (str
 // run serves the API and runs components until ctx ends.
 func (cp *controlPlane) run(ctx context.Context, cache *client.Cache, components []component) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return cp.server.Run(ctx, cp.listener) })
+	g.Go(func() error { return cp.Run(ctx) })
 	g.Go(func() error { return cache.Run(ctx) })
-	g.Go(func() error { return cp.definitions.Run(ctx) })
-	g.Go(func() error { return (&store.Compactor{Store: cp.store}).Run(ctx) })
 	g.Go(func() error {
 		if err := cache.WaitForSync(ctx); err != nil {
 			return nil // ctx ended

@@ -3,182 +3,112 @@ package cluster
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"strconv"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/version"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/utils/clock"
 
-	"proa/internal/admission"
-	"proa/internal/admission/policy"
-	"proa/internal/admission/webhook"
-	"proa/internal/apiextensions"
-	"proa/internal/apis"
-	"proa/internal/apis/builtin"
-	"proa/internal/apis/feature"
 	"proa/internal/apiserver"
-	"proa/internal/apiserver/apply"
 	"proa/internal/apiserver/connect"
 	"proa/internal/apiserver/registry"
 	"proa/internal/auth"
 	"proa/internal/auth/pki"
-	"proa/internal/auth/rbac"
 	"proa/internal/client"
-	"proa/internal/kubelet"
-	"proa/internal/store"
-	"proa/internal/store/pebble"
+	"proa/internal/controllers/clustertrust"
+	"proa/internal/controlplane"
 )
 
-// controlPlane is the server half of a cluster: store, request path and HTTP.
+// controlPlane is the server half of a cluster with what the cluster knows about it.
 type controlPlane struct {
-	settings  Settings
-	authority *pki.Authority
-	store     *store.Store
-	auth      *auth.Auth
-	registry  *registry.Registry
-	server    *apiserver.Server
-	gates     feature.Gates
-
+	*controlplane.ControlPlane
+	settings      Settings
+	authority     *pki.Authority
 	kubeletClient *http.Client
-	definitions   *apiextensions.Definitions // custom resources
-	listener      net.Listener
-	nodeCIDR      netip.Prefix // of the server's own node, if it has one
+	metrics       *prometheus.Registry // behind /metrics
+	nodeCIDR      netip.Prefix         // of the server's own node, if it has one
 }
 
 // openControlPlane puts the control plane together and binds its port. Nothing
-// is served yet; close releases it.
+// is served yet; Close releases it.
 func openControlPlane(ctx context.Context, l Layout, s Settings, authority *pki.Authority) (*controlPlane, error) {
-	engine, err := pebble.Open(pebble.Config{Dir: l.Store()})
+	config, err := s.controlPlane(l, authority)
 	if err != nil {
-		return nil, fmt.Errorf("open store: %w", err)
-	}
-	gates, runtime, err := s.serving()
-	if err != nil {
-		engine.Close()
 		return nil, err
 	}
-	catalogue := builtin.Serving(gates, runtime)
-	st, err := store.Open(ctx, store.Config{Engine: engine, Codec: registry.NewCodec(catalogue), Indexes: registry.Indexes(catalogue)})
+	config.Listener, err = net.Listen("tcp", net.JoinHostPort(s.BindAddress, strconv.Itoa(s.Port)))
 	if err != nil {
-		engine.Close()
-		return nil, fmt.Errorf("open store: %w", err)
-	}
-	cp := &controlPlane{settings: s, gates: gates, authority: authority, store: st}
-	if err := cp.assemble(ctx, catalogue); err != nil {
-		st.Close()
-		return nil, err
-	}
-	cp.listener, err = net.Listen("tcp", net.JoinHostPort(s.BindAddress, strconv.Itoa(s.Port)))
-	if err != nil {
-		st.Close()
 		return nil, fmt.Errorf("API server: %w", err)
 	}
-	return cp, nil
+	config.Server.Metrics = prometheus.NewRegistry()
+	cp := &controlPlane{metrics: config.Server.Metrics, settings: s, authority: authority, kubeletClient: newKubeletClient(config.Server.Kubelet.KubeletTLS)}
+	cp.ControlPlane, err = controlplane.Open(ctx, config)
+	return cp, err
 }
 
-func (cp *controlPlane) assemble(ctx context.Context, catalogue *apis.Catalogue) error {
-	clk := clock.RealClock{}
-	serviceCIDR := netip.MustParsePrefix(cp.settings.ServiceCIDR)
-	var err error
-	cp.auth, err = auth.New(auth.Config{
-		Store: cp.store, Clock: clk,
-		ClientCA:          cp.authority.Cluster.Pool(),
-		FrontProxyCA:      cp.authority.FrontProxy.Pool(),
-		Issuer:            "https://kubernetes.default.svc." + cp.settings.ClusterDomain,
-		ServiceAccountKey: cp.authority.ServiceAccountKey,
-	})
-	if err != nil {
-		return fmt.Errorf("authentication: %w", err)
+// controlPlane is what the settings make of a control plane, but for its listener.
+func (s Settings) controlPlane(l Layout, authority *pki.Authority) (c controlplane.Config, err error) {
+	c.Engine = s.Datastore.engine(l)
+	if c.EventTTL, err = s.eventTTL(); err != nil {
+		return c, err
 	}
-	chain, err := cp.newChain(catalogue)
+	if c.Gates, c.Runtime, err = s.serving(); err != nil {
+		return c, err
+	}
+	names, ips := s.serverNames()
+	serving, err := keyPair(authority.KeptServer("apiserver", names, ips))
+	if err != nil {
+		return c, fmt.Errorf("serving certificate: %w", err)
+	}
+	kubeletClient, err := keyPair(authority.KeptClient("apiserver-kubelet-client", "kube-apiserver-kubelet-client", user.SystemPrivilegedGroup))
+	if err != nil {
+		return c, fmt.Errorf("kubelet client certificate: %w", err)
+	}
+	c.Auth = auth.Config{
+		ClientCA:          authority.Cluster.Pool(),
+		FrontProxyCA:      authority.FrontProxy.Pool(),
+		Issuer:            "https://kubernetes.default.svc." + s.ClusterDomain,
+		ServiceAccountKey: authority.ServiceAccountKey,
+	}
+	frontProxy, err := keyPair(authority.Kept("front-proxy-client", authority.FrontProxy,
+		pki.Leaf{CommonName: frontProxyName, Usage: x509.ExtKeyUsageClientAuth}))
+	if err != nil {
+		return c, fmt.Errorf("front proxy certificate: %w", err)
+	}
+	c.FrontProxy = &frontProxy
+	c.Trust = clustertrust.Trust{
+		ClientCA: authority.CAPEM(), FrontProxyNames: []string{frontProxyName},
+		FrontProxyCA: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.FrontProxy.Cert.Raw}),
+	}
+	c.Registry = registry.Config{
+		ServiceCIDRs:     []netip.Prefix{netip.MustParsePrefix(s.ServiceCIDR)},
+		AdvertiseAddress: netip.MustParseAddr(s.advertised()), SecurePort: s.Port,
+	}
+	c.Server = apiserver.Config{
+		TLS:     &tls.Config{Certificates: []tls.Certificate{serving}, ClientCAs: authority.Cluster.Pool()},
+		Kubelet: connect.Config{KubeletTLS: &tls.Config{Certificates: []tls.Certificate{kubeletClient}, RootCAs: authority.Cluster.Pool()}},
+		Address: net.JoinHostPort(s.advertised(), strconv.Itoa(s.Port)),
+	}
+	return c, s.applyFlags(&c)
+}
+
+// applyFlags changes c to what upstream's flags say.
+func (s Settings) applyFlags(c *controlplane.Config) error {
+	flags, err := controlplane.ParseFlags(s.APIServer)
 	if err != nil {
 		return err
 	}
-	cp.registry, err = registry.New(registry.Config{
-		Store: cp.store, Catalogue: catalogue, Admission: chain, Authorizer: cp.auth.Authorizer, Clock: clk,
-		ServiceCIDRs:     []netip.Prefix{serviceCIDR},
-		AdvertiseAddress: netip.MustParseAddr(cp.settings.advertised()), SecurePort: cp.settings.Port,
-	})
-	if err != nil {
-		return err
-	}
-	cp.handleReviews(chain, catalogue)
-	if cp.definitions, err = apiextensions.New(apiextensions.Config{Store: cp.store, Catalogue: catalogue}); err != nil {
-		return err
-	}
-	if err := rbac.Bootstrap(ctx, cp.store, clk); err != nil {
-		return fmt.Errorf("bootstrap roles: %w", err)
-	}
-	if err := cp.registry.Bootstrap(ctx); err != nil {
-		return fmt.Errorf("bootstrap objects: %w", err)
-	}
-	return cp.newServer(chain, serviceCIDR)
+	return flags.Apply(c)
 }
 
-// newChain returns the admission plugins, with those that users configure.
-func (cp *controlPlane) newChain(catalogue *apis.Catalogue) (*admission.Chain, error) {
-	mutatingHooks, validatingHooks, err := webhook.New(webhook.Config{
-		Store: cp.store, Catalogue: catalogue, Authorizer: cp.auth.Authorizer,
-	})
-	if err != nil {
-		return nil, err
-	}
-	mutatingPolicies, validatingPolicies := policy.New(policy.Config{
-		Store: cp.store, Catalogue: catalogue, Authorizer: cp.auth.Authorizer, Types: apply.Types,
-	})
-	return admission.New(admission.Config{
-		Store: cp.store, Catalogue: catalogue, Authorizer: cp.auth.Authorizer, RBAC: cp.auth.RBAC,
-		Policies: []any{mutatingPolicies, validatingPolicies},
-		Webhooks: []any{mutatingHooks, validatingHooks},
-	})
-}
-
-// handleReviews connects the kinds that are answered, not stored, behind
-// admission: a node's token requests are held to its pods there.
-func (cp *controlPlane) handleReviews(chain *admission.Chain, catalogue *apis.Catalogue) {
-	for endpoint, handle := range cp.auth.Handlers() {
-		if resource, ok := catalogue.Stored(endpoint.GroupResource); ok {
-			handle = chain.Guard(resource, endpoint.Subresource, handle)
-		}
-		cp.registry.Handle(endpoint.GroupResource, endpoint.Subresource,
-			func(ctx context.Context, q *registry.Request, obj apis.Object, _ metav1.CreateOptions) (apis.Object, error) {
-				return handle(ctx, q.User, q.Namespace, q.Name, obj)
-			})
-	}
-}
-
-func (cp *controlPlane) newServer(chain *admission.Chain, serviceCIDR netip.Prefix) error {
-	names, ips := cp.settings.serverNames()
-	serving, err := keyPair(cp.authority.KeptServer("apiserver", names, ips))
-	if err != nil {
-		return fmt.Errorf("serving certificate: %w", err)
-	}
-	kubeletClient, err := keyPair(cp.authority.KeptClient("apiserver-kubelet-client", "kube-apiserver-kubelet-client", user.SystemPrivilegedGroup))
-	if err != nil {
-		return fmt.Errorf("kubelet client certificate: %w", err)
-	}
-	kubeletTLS := &tls.Config{Certificates: []tls.Certificate{kubeletClient}, RootCAs: cp.authority.Cluster.Pool()}
-	cp.kubeletClient = newKubeletClient(kubeletTLS)
-	cp.server, err = apiserver.New(apiserver.Config{
-		Registry: cp.registry, Store: cp.store, Admission: chain,
-		Authenticator: cp.auth.Authenticator, Authorizer: cp.auth.Authorizer,
-		TLS:                 &tls.Config{Certificates: []tls.Certificate{serving}, ClientCAs: cp.authority.Cluster.Pool()},
-		Kubelet:             connect.Config{KubeletTLS: kubeletTLS},
-		Version:             kubernetesVersion(),
-		Features:            cp.gates,
-		Address:             net.JoinHostPort(cp.settings.advertised(), fmt.Sprint(cp.settings.Port)),
-		JWKS:                cp.auth.Tokens.JWKS(),
-		OpenIDConfiguration: cp.auth.Tokens.Discovery(),
-	})
-	return err
-}
+// frontProxyName is the API server's name to servers that serve a part of the API.
+const frontProxyName = "front-proxy-client"
 
 // serverNames are the names and addresses that the API server has.
 func (s Settings) serverNames() (names []string, ips []net.IP) {
@@ -211,7 +141,7 @@ func (cp *controlPlane) access(cache *client.Cache) (access, error) {
 		return access{}, fmt.Errorf("kubelet certificate: %w", err)
 	}
 	return access{
-		api: cp.as("system:node:"+s.NodeName, user.NodesGroup), cache: cache, nodeCIDR: cp.nodeCIDR,
+		api: cp.As("system:node:"+s.NodeName, user.NodesGroup), cache: cache, nodeCIDR: cp.nodeCIDR,
 		certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &serving, nil },
 		clientCAs:   cp.authority.Cluster.Pool(),
 	}, nil
@@ -222,28 +152,4 @@ func keyPair(certPEM, keyPEM []byte, err error) (tls.Certificate, error) {
 		return tls.Certificate{}, err
 	}
 	return tls.X509KeyPair(certPEM, keyPEM)
-}
-
-// Commit and BuildDate are stamped at link time.
-var Commit, BuildDate string
-
-// kubernetesVersion is what /version says: the Kubernetes that the API equals.
-func kubernetesVersion() version.Info {
-	return version.Info{
-		Major: "1", Minor: "37", GitVersion: kubelet.Version + "+proa", GitCommit: Commit, GitTreeState: "clean",
-		BuildDate: BuildDate, GoVersion: goVersion, Compiler: "gc", Platform: platform,
-	}
-}
-
-// as is the API in this process, as one of the system's users.
-func (cp *controlPlane) as(name string, groups ...string) client.API {
-	return cp.registry.As(&user.DefaultInfo{Name: name, Groups: append(groups, user.AllAuthenticated)})
-}
-
-// close releases the store; nothing runs any more.
-func (cp *controlPlane) close() {
-	cp.listener.Close()
-	if err := cp.store.Close(); err != nil {
-		slog.Error("close store", "err", err)
-	}
 }

@@ -11,13 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"proa/internal/apis"
 	"proa/internal/apis/builtin"
 	"proa/internal/auth/pki"
 	"proa/internal/client"
 	"proa/internal/cluster/join"
 	"proa/internal/controllers/csr"
 	"proa/internal/controllers/nodeipam"
-	"proa/internal/kubelet"
 )
 
 // invitation publishes what joining nodes need to know, and the token that the
@@ -46,9 +46,9 @@ func (i *invitation) Run(ctx context.Context) error {
 
 func (i *invitation) publish(ctx context.Context) error {
 	s := i.cp.settings
-	api := i.cp.as("system:apiserver", user.SystemPrivilegedGroup)
+	api := i.cp.As("system:apiserver", user.SystemPrivilegedGroup)
 	err := join.Publish(ctx, api, join.Cluster{
-		Server: s.joinServer(), CA: i.cp.authority.CAPEM(), KubernetesVersion: kubelet.Version,
+		Server: s.joinServer(), CA: i.cp.authority.CAPEM(), KubernetesVersion: apis.KubernetesVersion,
 		Networking: join.Networking{DNSDomain: s.ClusterDomain, PodSubnet: s.PodCIDR, ServiceSubnet: s.ServiceCIDR},
 	})
 	if err != nil || i.token == nil {
@@ -74,7 +74,7 @@ func (cp *controlPlane) nodeServing() csr.Serving {
 
 // claimRange gives the server's own node its pod addresses before it registers.
 func (cp *controlPlane) claimRange(ctx context.Context, ipam *nodeipam.Controller) error {
-	nodes, err := client.Of[*corev1.Node](cp.as("system:apiserver", user.SystemPrivilegedGroup)).List(ctx, "", metav1.ListOptions{})
+	nodes, err := client.Of[*corev1.Node](cp.As("system:apiserver", user.SystemPrivilegedGroup)).List(ctx, "", metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list nodes: %w", err)
 	}

@@ -8,18 +8,12 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"runtime"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa/internal/auth/pki"
 	"proa/internal/cluster/join"
-)
-
-var (
-	goVersion = runtime.Version()
-	platform  = runtime.GOOS + "/" + runtime.GOARCH
 )
 
 // Options say which parts of a cluster this process is.
@@ -109,11 +103,11 @@ func serve(ctx context.Context, g *errgroup.Group, o Options, s Settings, author
 		components = append(components, n)
 	}
 	if err != nil {
-		cp.close()
+		cp.Close()
 		return err
 	}
 	g.Go(func() error {
-		defer cp.close()
+		defer cp.Close()
 		return cp.run(ctx, cache, components)
 	})
 	if n != nil {

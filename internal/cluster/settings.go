@@ -5,18 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"proa/internal/apis/builtin"
 	"proa/internal/apis/feature"
+	"proa/internal/controlplane"
 )
 
 // Settings are what a user may choose about a cluster. They are chosen once: the
@@ -44,6 +47,17 @@ type Settings struct {
 	// What the API serves, as upstream's flags have it; see builtin.Options.
 	FeatureGates  string `json:"featureGates,omitempty"`
 	RuntimeConfig string `json:"runtimeConfig,omitempty"`
+
+	// APIServer has upstream's flags that were given, by name; see controlplane.Flags.
+	APIServer map[string]string `json:"apiServer,omitempty"`
+
+	// SchedulerConfig is the path of a KubeSchedulerConfiguration; empty: upstream's defaults.
+	SchedulerConfig string `json:"schedulerConfig,omitempty"`
+	// Simulation of nodes; nil: none.
+	Simulation *Simulation `json:"simulation,omitempty"`
+
+	Datastore Datastore `json:"datastore,omitzero"`
+	EventTTL  string    `json:"eventTTL,omitempty"` // how long Events are kept, as Go writes durations; 0: for ever
 }
 
 const (
@@ -89,6 +103,8 @@ func (s *Settings) settleFrom(stored Settings) error {
 		{"--advertise-address", &stored.AdvertiseAddress, &s.AdvertiseAddress, false},
 		{"--feature-gates", &stored.FeatureGates, &s.FeatureGates, false},
 		{"--runtime-config", &stored.RuntimeConfig, &s.RuntimeConfig, false},
+		{"--event-ttl", &stored.EventTTL, &s.EventTTL, false},
+		{"--scheduler-config", &stored.SchedulerConfig, &s.SchedulerConfig, false},
 	} {
 		switch {
 		case *f.want == "":
@@ -106,7 +122,19 @@ func (s *Settings) settleFrom(stored Settings) error {
 	if s.TLSNames == nil {
 		s.TLSNames = stored.TLSNames
 	}
-	return nil
+	s.Simulation = s.Simulation.settle(stored.Simulation)
+	s.APIServer = settleFlags(stored.APIServer, s.APIServer)
+	return s.Datastore.settle(stored.Datastore)
+}
+
+// settleFlags keeps what an earlier start was given and this one was not. An
+// empty value takes a flag back.
+func settleFlags(stored, given map[string]string) map[string]string {
+	all := map[string]string{}
+	maps.Copy(all, stored)
+	maps.Copy(all, given)
+	maps.DeleteFunc(all, func(_, value string) bool { return value == "" })
+	return all
 }
 
 func (s *Settings) setDefaults() (err error) {
@@ -185,11 +213,40 @@ func (s Settings) serving() (feature.Gates, feature.Runtime, error) {
 	return builtin.Options{FeatureGates: s.FeatureGates, RuntimeConfig: s.RuntimeConfig}.Parse()
 }
 
+// eventTTL is how long Events are kept as controlplane.Config has it.
+func (s Settings) eventTTL() (time.Duration, error) {
+	if s.EventTTL == "" {
+		return 0, nil
+	}
+	ttl, err := time.ParseDuration(s.EventTTL)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("--event-ttl: %w", err)
+	case ttl < 0:
+		return 0, fmt.Errorf("--event-ttl %s: want a duration, such as 1h", s.EventTTL)
+	case ttl == 0:
+		return -1, nil
+	}
+	return ttl, nil
+}
+
 func (s Settings) validate() error {
 	if err := s.validateNode(); err != nil {
 		return err
 	}
 	if _, _, err := s.serving(); err != nil {
+		return err
+	}
+	if err := s.Simulation.validate(); err != nil {
+		return err
+	}
+	if err := s.applyFlags(&controlplane.Config{}); err != nil {
+		return err
+	}
+	if _, err := s.eventTTL(); err != nil {
+		return err
+	}
+	if err := s.Datastore.validate(); err != nil {
 		return err
 	}
 	if s.BindAddress != "" {

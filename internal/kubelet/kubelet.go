@@ -37,11 +37,12 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
+	"proa/internal/apis"
 	"proa/internal/client"
 )
 
 // Version is the Kubernetes version this agent behaves as.
-const Version = "v1.37.2"
+const Version = apis.KubernetesVersion
 
 // Config of a Kubelet. API, NodeName, NodeIPs and Runtime are required.
 type Config struct {

@@ -4,6 +4,7 @@
 package metrics
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -108,12 +109,13 @@ func (m *Collector) next(ctx context.Context) bool {
 		return false
 	}
 	defer m.queue.Done(node)
-	if _, known := m.nodes.Cached("", node); !known {
+	known, ok := m.nodes.Cached("", node)
+	if !ok {
 		m.queue.Forget(node)
 		m.forget(node)
 		return true
 	}
-	if err := m.measure(ctx, node); err != nil {
+	if err := m.measure(ctx, node, cmp.Or(known.Annotations[pathAnnotation], "/metrics/resource")); err != nil {
 		slog.DebugContext(ctx, "node metrics", "node", node, "err", err)
 		m.queue.AddRateLimited(node)
 		return true
@@ -132,12 +134,12 @@ func (m *Collector) pause(node string) time.Duration {
 }
 
 // measure makes the newest reading of a node.
-func (m *Collector) measure(ctx context.Context, node string) error {
+func (m *Collector) measure(ctx context.Context, node, path string) error {
 	address, err := m.config.Address(node)
 	if err != nil {
 		return err
 	}
-	fresh, err := scrape(ctx, m.config.Client, address)
+	fresh, err := scrape(ctx, m.config.Client, address, path)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
@@ -19,11 +20,15 @@ const (
 	maxScrape     = 64 << 20 // bytes of one node's answer
 )
 
+// pathAnnotation of a node names where its resource metrics are, if not at
+// /metrics/resource: a simulated node shares its agent's port with others.
+const pathAnnotation = "metrics.k8s.io/resource-metrics-path"
+
 // scrape reads the resource metrics of the node agent at host:port.
-func scrape(ctx context.Context, c *http.Client, address string) (*reading, error) {
+func scrape(ctx context.Context, c *http.Client, address, path string) (*reading, error) {
 	ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+"/metrics/resource", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, (&url.URL{Scheme: "https", Host: address, Path: path}).String(), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ type placement struct {
 	pod     *framework.QueuedPodInfo
 	node    string
 	held    *held // by Permit plugins, nil when by none
+	began   time.Time
 }
 
 // bindNext writes bindings until ctx ends.
@@ -57,6 +58,7 @@ func (s *Scheduler) bind(ctx context.Context, pl *placement) {
 	}
 	pl.profile.PostBind(ctx, pl.state, pl.pod.PodInfo, pl.node)
 	s.attempts.forget(pl.pod.Pod.UID)
+	s.placed(pl.pod, pl.profile.SchedulerName, pl.began)
 	pod := pl.pod.Pod
 	s.event(pod, corev1.EventTypeNormal, "Scheduled", "Binding", fmt.Sprintf("Successfully assigned %v/%v to %v", pod.Namespace, pod.Name, pl.node))
 }
@@ -70,7 +72,7 @@ func (s *Scheduler) bindFailed(ctx context.Context, pl *placement, plugin string
 	pl.profile.Unreserve(ctx, pl.state, pod.PodInfo, pl.node)
 	s.cache.Forget(pod.Pod.UID)
 	s.happened(framework.AssignedPod, framework.Delete, pod.Pod, nil)
-	f := failure{err: status.Err(), keepNomination: true}
+	f := failure{began: pl.began, err: status.Err(), keepNomination: true}
 	if status.IsRejected() && plugin != "" {
 		f.diagnosis = &framework.Diagnosis{AllNodes: 1, Rejections: []framework.Rejection{{Name: pl.node, Plugin: plugin, Status: status}}}
 		f.err = nil

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
@@ -25,6 +26,8 @@ type Config struct {
 	Seed int64
 	// Factories of plugins beside the built-in ones, for profiles to name.
 	Factories map[string]profile.Factory
+	// Metrics is where the scheduler's metrics are gathered; nil: nowhere.
+	Metrics prometheus.Registerer
 	// Binders bounds the bindings under way at the same time; 0 means 64.
 	Binders int
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"proa/internal/scheduler/framework"
 	"proa/internal/scheduler/profile"
@@ -20,27 +21,38 @@ func (s *Scheduler) schedule(ctx context.Context, pod *framework.QueuedPodInfo) 
 		return
 	}
 	pod.RejectedBy, pod.PendingOn = nil, nil
-	s.cache.Refresh()
+	began := s.clock.Now()
+	s.refresh()
 	state := &framework.CycleState{}
 	d := &framework.Diagnosis{AllNodes: len(s.snapshot.Nodes)}
 	node, err := s.findNode(ctx, p, state, pod.PodInfo, d)
+	s.metrics.algorithm.WithLabelValues().Observe(s.clock.Since(began).Seconds())
 	switch {
 	case err != nil:
-		s.fail(ctx, pod, failure{err: err})
+		s.fail(ctx, pod, failure{began: began, err: err})
 	case node == nil:
-		s.noRoom(ctx, p, state, pod, d)
+		s.noRoom(ctx, p, state, pod, d, began)
 	default:
-		s.take(ctx, p, state, pod, node)
+		s.take(ctx, p, state, pod, node, began)
 	}
 }
 
+// refresh takes in what has changed since the last cycle.
+func (s *Scheduler) refresh() {
+	s.cache.Refresh()
+	nodes, pods, assumed := s.cache.Sizes()
+	s.metrics.nodes.Store(int64(nodes))
+	s.metrics.pods.Store(int64(pods))
+	s.metrics.assumed.Store(int64(assumed))
+}
+
 // noRoom lets the PostFilter plugins make room.
-func (s *Scheduler) noRoom(ctx context.Context, p *profile.Profile, state *framework.CycleState, pod *framework.QueuedPodInfo, d *framework.Diagnosis) {
-	f := failure{diagnosis: d, keepNomination: !p.HasPostFilter()}
+func (s *Scheduler) noRoom(ctx context.Context, p *profile.Profile, state *framework.CycleState, pod *framework.QueuedPodInfo, d *framework.Diagnosis, began time.Time) {
+	f := failure{began: began, diagnosis: d, keepNomination: !p.HasPostFilter()}
 	if p.HasPostFilter() {
 		result, status := p.PostFilter(ctx, state, pod.PodInfo, d)
 		if status.Code() == framework.Error {
-			s.fail(ctx, pod, failure{err: status.Err()})
+			s.fail(ctx, pod, failure{began: began, err: status.Err()})
 			return
 		}
 		d.PostFilter = status.Message()
@@ -155,19 +167,19 @@ func (s *Scheduler) choose(scores *profile.Scores) *framework.NodeInfo {
 }
 
 // take assumes the pod on the node and sends it on to be bound.
-func (s *Scheduler) take(ctx context.Context, p *profile.Profile, state *framework.CycleState, pod *framework.QueuedPodInfo, node *framework.NodeInfo) {
-	pl := &placement{profile: p, state: state, pod: pod, node: node.Name()}
+func (s *Scheduler) take(ctx context.Context, p *profile.Profile, state *framework.CycleState, pod *framework.QueuedPodInfo, node *framework.NodeInfo, began time.Time) {
+	pl := &placement{profile: p, state: state, pod: pod, node: node.Name(), began: began}
 	s.cache.Assume(pod.PodInfo, pl.node)
 	if plugin, status := p.Reserve(ctx, state, pod.PodInfo, pl.node); status != nil {
 		s.cache.Forget(pod.Pod.UID)
-		s.rejected(ctx, pod, node, plugin, status)
+		s.rejected(ctx, pod, node, plugin, status, began)
 		return
 	}
 	plugin, wait, status := s.permit(ctx, pl)
 	if status != nil && !status.IsWait() {
 		p.Unreserve(ctx, state, pod.PodInfo, pl.node)
 		s.cache.Forget(pod.Pod.UID)
-		s.rejected(ctx, pod, node, plugin, status)
+		s.rejected(ctx, pod, node, plugin, status, began)
 		return
 	}
 	s.queue.Unnominate(pod.Pod.UID)
@@ -183,13 +195,13 @@ func (s *Scheduler) take(ctx context.Context, p *profile.Profile, state *framewo
 }
 
 // rejected: a plugin refused the chosen node after all.
-func (s *Scheduler) rejected(ctx context.Context, pod *framework.QueuedPodInfo, node *framework.NodeInfo, plugin string, status *framework.Status) {
+func (s *Scheduler) rejected(ctx context.Context, pod *framework.QueuedPodInfo, node *framework.NodeInfo, plugin string, status *framework.Status, began time.Time) {
 	if !status.IsRejected() {
-		s.fail(ctx, pod, failure{err: status.Err()})
+		s.fail(ctx, pod, failure{began: began, err: status.Err()})
 		return
 	}
 	d := &framework.Diagnosis{AllNodes: 1, Rejections: []framework.Rejection{{Node: node, Name: node.Name(), Plugin: plugin, Status: status}}}
 	d.Blame(plugin, status)
 	pod.RejectedBy, pod.PendingOn = d.RejectedBy, d.PendingOn
-	s.fail(ctx, pod, failure{diagnosis: d, keepNomination: true})
+	s.fail(ctx, pod, failure{began: began, diagnosis: d, keepNomination: true})
 }

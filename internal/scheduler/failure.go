@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,6 +16,7 @@ import (
 
 // failure is why a cycle ended without a node. Either err or diagnosis is set.
 type failure struct {
+	began          time.Time // of the attempt
 	err            error
 	diagnosis      *framework.Diagnosis
 	nominate       string
@@ -40,6 +42,11 @@ func (s *Scheduler) fail(ctx context.Context, pod *framework.QueuedPodInfo, f fa
 	if f.err == errNoNodes {
 		pod.RejectedBy = []string{nodeWaiter}
 	}
+	result := resultUnschedulable
+	if f.reason() == corev1.PodReasonSchedulerError {
+		result = resultError
+	}
+	s.attempted(pod.Pod.Spec.SchedulerName, result, f.began)
 	object := pod.PodInfo
 	nomination := s.queue.NominationOf(object.Pod.UID)
 	if !f.keepNomination && f.err == nil {

@@ -51,6 +51,8 @@ type Scheduler struct {
 	failures    chan verdict
 	tasks       tasks
 	permits     permits
+	metrics     *metrics
+	questions   chan question
 
 	// What follows belongs to the scheduling loop.
 	random  *rand.Rand
@@ -80,6 +82,8 @@ func New(c Config) (*Scheduler, error) {
 		journal:     newJournal(c.Cache.API(), c.Clock),
 		bindings:    make(chan *placement, 1024),
 		failures:    make(chan verdict, 1024),
+		questions:   make(chan question),
+		metrics:     newMetrics(),
 		random:      rand.New(rand.NewSource(cmp.Or(c.Seed, 1))),
 	}
 	s.snapshot = s.cache.Refresh()
@@ -109,6 +113,9 @@ func New(c Config) (*Scheduler, error) {
 		},
 	})
 	s.watch(c.Cache)
+	if c.Metrics != nil {
+		return s, s.register(c.Metrics)
+	}
 	return s, nil
 }
 
@@ -126,6 +133,7 @@ func (s *Scheduler) addProfile(c Config, pc profile.Config, hints map[string]map
 		NominationOf: func(uid types.UID) string { return s.queue.NominationOf(uid) },
 		Nominate:     func(pod *framework.PodInfo, node string) { s.queue.Nominate(pod, node) },
 		Activate:     func(pod *framework.PodInfo) { s.queue.Activate(context.Background(), pod.Pod.UID) },
+		Preempted:    s.preempted,
 		Allow:        s.Allow,
 		Reject:       s.Reject,
 		Background:   s.tasks.start,
@@ -161,13 +169,20 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		wg.Go(func() { s.bindNext(ctx) })
 		wg.Go(func() { s.writeNext(ctx) })
 	}
-	for {
-		pod, err := s.queue.Pop(ctx)
-		if err != nil {
-			return nil // ctx ended
+	for ctx.Err() == nil {
+		if pod := s.queue.TryPop(); pod != nil {
+			s.schedule(ctx, pod)
+			s.answerWaiting(ctx)
+			continue
 		}
-		s.schedule(ctx, pod)
+		select {
+		case <-s.queue.Ready():
+		case q := <-s.questions:
+			s.answer(ctx, q)
+		case <-ctx.Done():
+		}
 	}
+	return nil
 }
 
 // tasks are goroutines that end with the scheduler.

@@ -97,4 +97,8 @@ type Historian interface {
 type Follower interface {
 	Engine
 	Follow(ctx context.Context, after int64, publish func(batch []*Txn) error) error
+
+	// Sync returns after everything that was committed before the call has been
+	// handed over, and says up to which revision.
+	Sync(ctx context.Context) (int64, error)
 }

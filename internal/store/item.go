@@ -16,7 +16,8 @@ type Item struct {
 	Revision int64 // the revision that wrote it; also the object's resourceVersion
 	Object   Object
 
-	size      int32 // bytes of the engine's value
+	size      int32 // bytes of the engine's value, before it is sealed
+	seal      int32 // the Cipher's generation that it was sealed in
 	cache     *encodingCache
 	encodings atomic.Pointer[encoding]
 }

@@ -53,6 +53,9 @@ var (
 	ErrClosed    = errors.New("store is closed")
 	ErrConflict  = errors.New("changed since it was read")
 	ErrNoSpace   = errors.New("no space left for the store")
+
+	// ErrUnavailable is that an engine elsewhere cannot be reached or refuses.
+	ErrUnavailable = errors.New("the store's server is not available")
 )
 
 // EventType says how a revision changed a key.
@@ -77,6 +80,7 @@ type Event struct {
 type Config struct {
 	Engine Engine // closed by Close
 	Codec  Codec
+	Cipher Cipher // nil: values are kept as the codec writes them
 
 	// Events and EventBytes bound the history that watches and SnapshotAt read:
 	// the number of events, and the encoded size of the superseded and deleted
@@ -95,6 +99,7 @@ type Config struct {
 type Store struct {
 	engine    Engine
 	codec     Codec
+	cipher    Cipher
 	follows   bool // the engine has other writers
 	encodings *encodingCache
 	history   *history
@@ -120,6 +125,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	s := &Store{
 		engine:    c.Engine,
 		codec:     c.Codec,
+		cipher:    c.Cipher,
 		encodings: &encodingCache{budget: cmp.Or(c.EncodingBytes, 32<<20)},
 		awake:     make(chan struct{}, 1),
 		closed:    make(chan struct{}),
@@ -171,12 +177,18 @@ func (s *Store) load(ctx context.Context, d *draft, revision int64) error {
 }
 
 func (s *Store) decode(key Key, revision int64, value []byte) (*Item, error) {
+	value, seal, err := s.open(key, value)
+	if err != nil {
+		return nil, fmt.Errorf("decrypt %s at revision %d: %w", key, revision, err)
+	}
 	obj, err := s.codec.Decode(key, value)
 	if err != nil {
 		return nil, fmt.Errorf("decode %s at revision %d: %w", key, revision, err)
 	}
 	obj.SetResourceVersion(strconv.FormatInt(revision, 10))
-	return s.newItem(key, revision, obj, len(value)), nil
+	item := s.newItem(key, revision, obj, len(value))
+	item.seal = seal
+	return item, nil
 }
 
 // newItem makes an item whose key shares its strings with the object.
@@ -254,6 +266,16 @@ func (s *Store) WaitFor(ctx context.Context, revision int64) error {
 			return ErrClosed
 		}
 	}
+}
+
+// Sync returns when the store shows everything that was committed before the
+// call, by whomever. It costs nothing unless the engine has other writers.
+func (s *Store) Sync(ctx context.Context) error {
+	if f, ok := s.engine.(Follower); ok {
+		_, err := f.Sync(ctx)
+		return err
+	}
+	return nil
 }
 
 // Compact forgets the events up to a revision: watches and SnapshotAt can no

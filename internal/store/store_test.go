@@ -225,6 +225,47 @@ type shared struct {
 type member struct {
 	*shared
 	applied chan int64 // the newest revision handed over
+
+	hold    chan struct{} // nothing is handed over before somebody syncs; nil: at once
+	release sync.Once
+
+	seeing sync.Mutex // guards the rest
+	seen   int64      // handed over
+	moved  chan struct{}
+}
+
+func newMember(truth *shared) *member {
+	return &member{shared: truth, applied: make(chan int64, 1), moved: make(chan struct{})}
+}
+
+func (m *member) Sync(ctx context.Context) (int64, error) {
+	if m.hold != nil {
+		m.release.Do(func() { close(m.hold) })
+	}
+	m.mu.Lock()
+	end := int64(len(m.log))
+	m.mu.Unlock()
+	for {
+		m.seeing.Lock()
+		seen, moved := m.seen, m.moved
+		m.seeing.Unlock()
+		if seen >= end {
+			return end, nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}
+
+func (m *member) see(revision int64) {
+	m.seeing.Lock()
+	defer m.seeing.Unlock()
+	m.seen = revision
+	close(m.moved)
+	m.moved = make(chan struct{})
 }
 
 func (m *member) Load(_ context.Context, _ int64, visit func(store.Record) error) (int64, error) {
@@ -289,10 +330,14 @@ func (m *member) Follow(ctx context.Context, after int64, publish func([]*store.
 		batch, changed := append([]*store.Txn(nil), m.log[after:]...), m.changed
 		m.mu.Unlock()
 		if len(batch) > 0 {
+			if m.hold != nil {
+				<-m.hold
+			}
 			if err := publish(batch); err != nil {
 				return err
 			}
 			after += int64(len(batch))
+			m.see(after)
 		}
 		select {
 		case <-m.applied: // nobody took the last one
@@ -313,7 +358,7 @@ func TestStoresOnOneTruthSeeEachOthersWritesAndConflicts(t *testing.T) {
 	truth := &shared{versions: map[store.Key]int64{}, changed: make(chan struct{})}
 	var stores []*store.Store
 	for range 3 {
-		stores = append(stores, storetest.Open(t, store.Config{Engine: &member{shared: truth, applied: make(chan int64, 1)}}))
+		stores = append(stores, storetest.Open(t, store.Config{Engine: newMember(truth)}))
 	}
 	apply(t, stores[0], "counter", "0")
 	if err := stores[1].WaitFor(t.Context(), 1); err != nil {
@@ -376,5 +421,46 @@ func TestStoresOnOneTruthSeeEachOthersWritesAndConflicts(t *testing.T) {
 				next++
 			}
 		}
+	}
+}
+
+func TestAStoreThatLagsBehindRefusesNothingForThat(t *testing.T) {
+	tests := []struct {
+		name string
+		fn   func(tx *store.Tx) error
+		want string
+	}{
+		{"updates what another store has created", func(tx *store.Tx) error {
+			key, obj := storetest.ConfigMap("ns", "a", "2")
+			_, err := tx.Put(key, obj)
+			return err
+		}, "2"},
+		{"writes what equals only its own old state", func(tx *store.Tx) error {
+			key, obj := storetest.ConfigMap("ns", "a", "0")
+			_, err := tx.Put(key, obj)
+			return err
+		}, "0"},
+	}
+	for i, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			truth := &shared{versions: map[store.Key]int64{}, changed: make(chan struct{})}
+			first := storetest.Open(t, store.Config{Engine: newMember(truth)})
+			if i == 1 { // it is there when the second one opens
+				apply(t, first, "a", "0")
+			}
+			lagging := newMember(truth)
+			lagging.hold = make(chan struct{})
+			second := storetest.Open(t, store.Config{Engine: lagging})
+			apply(t, first, "a", "1")
+			if _, err := second.Update(t.Context(), tt.fn); err != nil {
+				t.Fatal(err)
+			}
+			if err := first.Sync(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := storetest.Dump(first.Snapshot())["ns/a"]; got != tt.want {
+				t.Errorf("the other store shows %q, want %q", got, tt.want)
+			}
+		})
 	}
 }

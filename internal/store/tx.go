@@ -7,6 +7,10 @@ import (
 	"fmt"
 )
 
+// MaxTxnKeys is how many keys a transaction may read and write on any engine:
+// etcd takes 128.
+const MaxTxnKeys = 100
+
 // Tx is a transaction being computed: it reads one snapshot and its own writes.
 // It belongs to the goroutine that runs it and ends with the closure.
 type Tx struct {
@@ -14,6 +18,8 @@ type Tx struct {
 	snapshot *state
 	reads    keyed[*Item] // what the snapshot held, nil for nothing
 	writes   keyed[write]
+
+	sequenced bool // the transaction has been handed to the sequencer
 }
 
 // keyed is a small map that keeps its order: most transactions touch one key.
@@ -74,20 +80,45 @@ type write struct {
 // An error from fn is returned as it is and nothing is written. Update returns
 // the commit's revision; for a transaction that changed nothing, the revision
 // that it read.
+//
+// With other writers, what fn saw may be out of date. A commit finds that out by
+// itself; an error from fn, or that there is nothing to write, stands only when
+// it also holds for the state after a Sync.
 func (s *Store) Update(ctx context.Context, fn func(tx *Tx) error) (int64, error) {
-	for {
+	for current := !s.follows; ; {
 		tx := &Tx{store: s, snapshot: s.history.newest.Load()}
-		if err := fn(tx); err != nil {
-			return 0, err
+		revision, err := s.attempt(ctx, tx, fn)
+		if errors.Is(err, errRerun) {
+			if err := ctx.Err(); err != nil {
+				return 0, err
+			}
+			continue
 		}
-		revision, err := s.commit(ctx, tx)
-		if !errors.Is(err, ErrConflict) {
+		if current || tx.sequenced {
 			return revision, err
 		}
-		if err := ctx.Err(); err != nil {
+		if err := s.Sync(ctx); err != nil {
 			return 0, err
 		}
+		if current = true; s.Revision() == tx.snapshot.revision {
+			return revision, err
+		}
 	}
+}
+
+// errRerun is that a transaction was computed from state that has changed.
+var errRerun = errors.New("run the transaction again")
+
+// attempt runs a transaction once.
+func (s *Store) attempt(ctx context.Context, tx *Tx, fn func(tx *Tx) error) (int64, error) {
+	if err := fn(tx); err != nil {
+		return 0, err
+	}
+	revision, err := s.commit(ctx, tx)
+	if errors.Is(err, ErrConflict) {
+		return 0, errRerun
+	}
+	return revision, err
 }
 
 // commit encodes the transaction's writes, hands it to the sequencer and waits
@@ -99,6 +130,7 @@ func (s *Store) commit(ctx context.Context, tx *Tx) (int64, error) {
 	if len(tx.writes.entries) == 0 {
 		return tx.snapshot.revision, nil
 	}
+	tx.sequenced = true
 	p := newPending(tx)
 	if err := s.queue.add(p); err != nil {
 		return 0, err
@@ -228,13 +260,15 @@ func (tx *Tx) encode() error {
 		if err != nil {
 			return err
 		}
-		if same {
+		if same && tx.store.sealedNow(w.prev) {
 			w.item.Object, w.item.Revision = w.prev.Object, w.prev.Revision
-			w.item.size = w.prev.size
+			w.item.size, w.item.seal = w.prev.size, w.prev.seal
 			continue
 		}
-		w.value = value
 		w.item.size = int32(len(value))
+		if w.value, w.item.seal, err = tx.store.seal(w.item.Key, value); err != nil {
+			return fmt.Errorf("encrypt %s: %w", w.item.Key, err)
+		}
 		kept = append(kept, e)
 	}
 	tx.writes = keyed[write]{entries: kept} // it is not asked again

@@ -13,6 +13,8 @@ import (
 	"context"
 
 	"fmt"
+	"log/slog"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -71,17 +73,36 @@ func New(c Config) *Controller {
 // Run works until ctx ends. The cache must have synced. It makes the StorageClass
 // local-path, unless nodes cannot serve it.
 func (c *Controller) Run(ctx context.Context) error {
-	if c.local.Remove != nil {
-		if err := c.makeClass(ctx); err != nil && ctx.Err() == nil {
-			return err
-		}
-	}
 	g, ctx := errgroup.WithContext(ctx)
+	if c.local.Remove != nil {
+		g.Go(func() error {
+			c.keepMakingClass(ctx)
+			return nil
+		})
+	}
 	g.Go(func() error { return c.binder.loop.Run(ctx) })
 	g.Go(func() error { return c.protection.claims.Run(ctx) })
 	g.Go(func() error { return c.protection.volumes.Run(ctx) })
 	g.Go(func() error { return c.ephemeral.loop.Run(ctx) })
 	return g.Wait()
+}
+
+// keepMakingClass tries until the class is there: the store may be elsewhere and
+// not answer for a while.
+func (c *Controller) keepMakingClass(ctx context.Context) {
+	const retryMax = 30 * time.Second
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, retryMax) {
+		err := c.makeClass(ctx)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		slog.WarnContext(ctx, "make the default storage class", "err", err)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // makeClass makes local-path the default class of a cluster that has none.

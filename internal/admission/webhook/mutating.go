@@ -92,7 +92,7 @@ func (p *Mutating) admitOne(ctx context.Context, r *review.Request, h *hook, sta
 		return errTimedOut()
 	}
 	notes := annotator{r.Attributes, h, index}
-	answer, err := p.call(ctx, i, true)
+	answer, err := p.measured(ctx, i, true)
 	record(ctx, r.Attributes, h, answer)
 	changed := false
 	if err == nil {

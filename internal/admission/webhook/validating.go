@@ -61,7 +61,7 @@ func (p *Validating) ask(ctx context.Context, a *admission.Attributes, invocatio
 	answers, errs := make([]*admissionv1.AdmissionResponse, len(invocations)), make([]error, len(invocations))
 	var wg sync.WaitGroup
 	for n, i := range invocations {
-		wg.Go(func() { answers[n], errs[n] = p.call(ctx, i, false) })
+		wg.Go(func() { answers[n], errs[n] = p.measured(ctx, i, false) })
 	}
 	wg.Wait()
 	var first error

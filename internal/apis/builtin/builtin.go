@@ -12,6 +12,7 @@ import (
 	"proa/internal/apis"
 	"proa/internal/apis/admissionregistration"
 	"proa/internal/apis/apiextensions"
+	"proa/internal/apis/apiregistration"
 	"proa/internal/apis/apiserverinternal"
 	"proa/internal/apis/apps"
 	"proa/internal/apis/authentication"
@@ -39,7 +40,7 @@ import (
 // resources are all kinds in all versions.
 func resources() []*apis.Resource {
 	return slices.Concat(
-		core.Resources(), admissionregistration.Resources(), apiextensions.Resources(), apiserverinternal.Resources(), apps.Resources(), authentication.Resources(), authorization.Resources(),
+		core.Resources(), admissionregistration.Resources(), apiextensions.Resources(), apiregistration.Resources(), apiserverinternal.Resources(), apps.Resources(), authentication.Resources(), authorization.Resources(),
 		autoscaling.Resources(), batch.Resources(), certificates.Resources(), coordination.Resources(), discovery.Resources(),
 		flowcontrol.Resources(), lifecycle.Resources(), networking.Resources(), node.Resources(), policy.Resources(), rbac.Resources(),
 		resource.Resources(), scheduling.Resources(), storage.Resources(), storagemigration.Resources(),
@@ -73,10 +74,9 @@ func (o Options) Parse() (feature.Gates, feature.Runtime, error) {
 	return gates, runtime, nil
 }
 
-// groupVersions are those of all kinds, and those that other parts of the
-// program add kinds to.
+// groupVersions are those of all kinds.
 func groupVersions() []schema.GroupVersion {
-	all := []schema.GroupVersion{{Group: "apiregistration.k8s.io", Version: "v1"}}
+	var all []schema.GroupVersion
 	for _, r := range resources() {
 		all = append(all, r.GroupVersionKind().GroupVersion())
 		for _, s := range r.Also {
@@ -106,7 +106,7 @@ func served(r *apis.Resource, gates feature.Gates, runtime feature.Runtime) *api
 		return nil
 	}
 	s := *r
-	s.Also = nil
+	s.Readable, s.Also = slices.Concat(r.Readable, r.Also), nil
 	for _, v := range r.Also {
 		if runtime.Serves(schema.GroupVersionResource{Group: v.Group, Version: v.Version, Resource: r.Plural}) {
 			s.Also = append(s.Also, v)

@@ -10,14 +10,12 @@ import (
 // yet, each with what a user must know. Whoever creates one is warned; the
 // entry goes away with the change that makes the kind act.
 var inert = map[schema.GroupResource]string{
-	{Group: "networking.k8s.io", Resource: "networkpolicies"}:                        "network policies are not enforced by this version: traffic is not restricted",
-	{Group: "resource.k8s.io", Resource: "resourceclaims"}:                           "devices are not allocated by this version: a Pod that uses this claim cannot start",
-	{Group: "resource.k8s.io", Resource: "resourceclaimtemplates"}:                   "devices are not allocated by this version: no ResourceClaim is made from this template",
-	{Group: "resource.k8s.io", Resource: "deviceclasses"}:                            "devices are not allocated by this version",
-	{Group: "resource.k8s.io", Resource: "resourceslices"}:                           "devices are not allocated by this version",
-	{Group: "flowcontrol.apiserver.k8s.io", Resource: "flowschemas"}:                 "requests are not sorted into priority levels by this version: only the limits of requests in flight hold",
-	{Group: "flowcontrol.apiserver.k8s.io", Resource: "prioritylevelconfigurations"}: "requests are not sorted into priority levels by this version: only the limits of requests in flight hold",
-	{Group: "storage.k8s.io", Resource: "volumeattributesclasses"}:                   "attributes of volumes are not changed by this version",
+	{Group: "networking.k8s.io", Resource: "networkpolicies"}:      "network policies are not enforced by this version: traffic is not restricted",
+	{Group: "resource.k8s.io", Resource: "resourceclaims"}:         "devices are not allocated by this version: a Pod that uses this claim cannot start",
+	{Group: "resource.k8s.io", Resource: "resourceclaimtemplates"}: "devices are not allocated by this version: no ResourceClaim is made from this template",
+	{Group: "resource.k8s.io", Resource: "deviceclasses"}:          "devices are not allocated by this version",
+	{Group: "resource.k8s.io", Resource: "resourceslices"}:         "devices are not allocated by this version",
+	{Group: "storage.k8s.io", Resource: "volumeattributesclasses"}: "attributes of volumes are not changed by this version",
 }
 
 // warnInert adds the warning of an inert kind to those that it has.

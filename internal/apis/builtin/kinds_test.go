@@ -76,6 +76,7 @@ var minimal = map[string]string{
 	"validatingadmissionpolicybindings.admissionregistration.k8s.io": "{spec: {policyName: p, validationActions: [Deny]}}",
 	"validatingwebhookconfigurations.admissionregistration.k8s.io":   "{}",
 	"customresourcedefinitions.apiextensions.k8s.io":                 "",
+	"apiservices.apiregistration.k8s.io":                             "{metadata: {name: v1.example.com}, spec: {group: example.com, version: v1, groupPriorityMinimum: 1, versionPriority: 1, service: {namespace: n, name: s}}}",
 	"volumeattributesclasses.storage.k8s.io":                         "{driverName: example.com/x, parameters: {a: b}}",
 	"horizontalpodautoscalers.autoscaling":                           "{spec: {maxReplicas: 1, scaleTargetRef: {kind: Deployment, name: d}}}",
 	"clustertrustbundles.certificates.k8s.io":                        "",

@@ -29,6 +29,7 @@ var ClusterTrustBundles = apis.Resource{
 	Also: []apis.Served{
 		apis.ServedAs[certificatesv1.ClusterTrustBundle, certificatesv1beta1.ClusterTrustBundle, certificatesv1beta1.ClusterTrustBundleList]("certificates.k8s.io", "v1beta1", "ClusterTrustBundle"),
 	},
+	Storage:      "v1beta1",
 	NoGeneration: true,
 	Validate:     apis.Check(validateBundle),
 	ValidateUpdate: apis.CheckUpdate(func(b, old *certificatesv1.ClusterTrustBundle) field.ErrorList {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -37,6 +38,10 @@ const (
 var PodCertificateRequests = apis.Resource{
 	Group: "certificates.k8s.io", Version: "v1", Kind: "PodCertificateRequest", Plural: "podcertificaterequests",
 	New: apis.New[certificatesv1.PodCertificateRequest], NewList: apis.NewList[certificatesv1.PodCertificateRequestList],
+	Readable: []apis.Served{
+		apis.ServedAs[certificatesv1.PodCertificateRequest, certificatesv1beta1.PodCertificateRequest, certificatesv1beta1.PodCertificateRequestList]("certificates.k8s.io", "v1beta1", "PodCertificateRequest"),
+	},
+	Storage:      "v1beta1",
 	NoGeneration: true,
 	Default: apis.On(func(r *certificatesv1.PodCertificateRequest) {
 		if r.Spec.MaxExpirationSeconds == nil {

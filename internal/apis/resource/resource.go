@@ -148,6 +148,7 @@ var DeviceTaintRules = apis.Resource{
 		apis.ServedAs[resourcev1.DeviceTaintRule, resourcev1beta2.DeviceTaintRule, resourcev1beta2.DeviceTaintRuleList](group, "v1beta2", "DeviceTaintRule"),
 		apis.ServedAs[resourcev1.DeviceTaintRule, resourcev1alpha3.DeviceTaintRule, resourcev1alpha3.DeviceTaintRuleList](group, "v1alpha3", "DeviceTaintRule"),
 	},
+	Storage: "v1beta2",
 	Subresources: []apis.Subresource{
 		apis.Writable("status", func(r, old *resourcev1.DeviceTaintRule) { r.Spec = old.Spec }, validateRuleStatus),
 	},

@@ -26,6 +26,7 @@ var StorageVersionMigrations = apis.Resource{
 	Also: []apis.Served{
 		apis.ServedAs[storagemigrationv1.StorageVersionMigration, storagemigrationv1beta1.StorageVersionMigration, storagemigrationv1beta1.StorageVersionMigrationList]("storagemigration.k8s.io", "v1beta1", "StorageVersionMigration"),
 	},
+	Storage: "v1beta1",
 	Subresources: []apis.Subresource{
 		apis.Writable("status", func(m, old *storagemigrationv1.StorageVersionMigration) { m.Spec = old.Spec }, validateStatusUpdate),
 	},

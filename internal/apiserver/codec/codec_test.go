@@ -346,9 +346,11 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"apiVersion":"v1","kind":"ConfigMap","data":{"a":"b"}}`), 0)
 	f.Add([]byte("apiVersion: v1\nkind: ConfigMap\n"), 1)
 	f.Add([]byte("k8s\x00\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x00"), 2)
-	media := []negotiate.Media{negotiate.JSON, negotiate.YAML, negotiate.Protobuf}
+	f.Add([]byte("\xd9\xd9\xf7\xa2\x44kind\x49ConfigMap\x4aapiVersion\x42v1"), 3)
+	f.Add([]byte("\xbb\x7f\xff\xff\xff\xff\xff\xff\xff"), 3)
+	media := []negotiate.Media{negotiate.JSON, negotiate.YAML, negotiate.Protobuf, negotiate.CBOR}
 	f.Fuzz(func(t *testing.T, body []byte, m int) {
-		obj, _, err := Decode(body, media[uint(m)%3], schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, &corev1.ConfigMap{}, "")
+		obj, _, err := Decode(body, media[uint(m)%4], schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, &corev1.ConfigMap{}, "")
 		if _, ok := obj.(*corev1.ConfigMap); err == nil && !ok {
 			t.Fatalf("decoded %T", obj)
 		}

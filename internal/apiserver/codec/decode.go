@@ -11,8 +11,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"sigs.k8s.io/yaml"
 
 	"proa/internal/apis"
 	"proa/internal/apiserver/codec/jsonplan"
@@ -30,9 +32,10 @@ var bodyDecoders = sync.OnceValue(func() decoders {
 		return json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Yaml: yaml, Strict: strict})
 	}
 	proto := protobuf.NewSerializer(scheme, scheme)
+	binary := func(strict bool) runtime.Decoder { return cbor.NewSerializer(scheme, scheme, cbor.Strict(strict)) }
 	return decoders{
-		lenient: map[negotiate.Media]runtime.Decoder{negotiate.JSON: text(false, false), negotiate.YAML: text(true, false), negotiate.Protobuf: proto},
-		strict:  map[negotiate.Media]runtime.Decoder{negotiate.JSON: text(false, true), negotiate.YAML: text(true, true), negotiate.Protobuf: proto},
+		lenient: map[negotiate.Media]runtime.Decoder{negotiate.JSON: text(false, false), negotiate.YAML: text(true, false), negotiate.Protobuf: proto, negotiate.CBOR: binary(false)},
+		strict:  map[negotiate.Media]runtime.Decoder{negotiate.JSON: text(false, true), negotiate.YAML: text(true, true), negotiate.Protobuf: proto, negotiate.CBOR: binary(true)},
 	}
 })
 
@@ -150,13 +153,19 @@ func strictWarnings(errs []error) []string {
 }
 
 // DecodeOptions reads a body that holds options (DeleteOptions), in any of the
-// versions that a group may name them in. Unknown fields are ignored.
-func DecodeOptions(body []byte, contentType string, kind schema.GroupVersionKind, into runtime.Object) error {
-	m, err := negotiate.Body(contentType, negotiate.JSON, negotiate.YAML, negotiate.Protobuf)
+// versions that a group may name them in, in one of the media types. Kind is what
+// they are where the body does not say; own is their kind in the group version of
+// the request, which clients of custom resources name; meta.k8s.io/v1 is good everywhere. Unknown fields are ignored.
+func DecodeOptions(body []byte, contentType string, kind, own schema.GroupVersionKind, into runtime.Object, media []negotiate.Media) error {
+	m, err := negotiate.Body(contentType, media...)
 	if err != nil {
 		return err
 	}
-	decoded, _, err := bodyDecoders().lenient[m].Decode(body, &kind, into)
+	decoded, named, err := bodyDecoders().lenient[m].Decode(body, &kind, into)
+	meta := schema.GroupVersionKind{Group: metav1.GroupName, Version: "v1", Kind: kind.Kind}
+	if runtime.IsNotRegisteredError(err) && named != nil && (*named == own || *named == meta) {
+		decoded, err = into, yaml.Unmarshal(body, into) // JSON, too: protobuf has no custom kinds
+	}
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}

@@ -63,6 +63,9 @@ func NewForm(kind schema.GroupVersionKind, f negotiate.Format, convert func(apis
 
 func (f *Form) setKind(kind schema.GroupVersionKind) {
 	f.Kind, f.head, f.envelope = kind, kindHead(kind), newEnvelope(kind)
+	if f.Media == negotiate.CBOR {
+		f.head = cborKind(kind)
+	}
 }
 
 // Variant returns the same form for what convert makes of an object (its
@@ -88,6 +91,9 @@ func (f *Form) WriteItem(w io.Writer, item *store.Item) error {
 	}
 	if f.Media == negotiate.Protobuf {
 		return writeAll(w, envelopeHead(f.envelope, len(body)), body, envelopeTail)
+	}
+	if f.Media == negotiate.CBOR {
+		return f.writeCBORItem(w, body)
 	}
 	head, rest := joinHead(f.head, body)
 	if f.Media == negotiate.JSON && !f.Pretty {
@@ -151,8 +157,15 @@ func WriteObject(w io.Writer, f negotiate.Format, kind schema.GroupVersionKind, 
 
 var newline = []byte{'\n'}
 
-// WriteText writes a JSON document as YAML or indented.
+// WriteText writes a JSON document as YAML, CBOR or indented.
 func WriteText(w io.Writer, m negotiate.Media, doc []byte) error {
+	if m == negotiate.CBOR {
+		body, err := cborOf(doc)
+		if err != nil {
+			return err
+		}
+		return writeAll(w, selfDescribed, body)
+	}
 	if m == negotiate.YAML {
 		text, err := yaml.JSONToYAML(doc)
 		if err != nil {
@@ -200,6 +213,10 @@ func (f *Form) appendBody(b []byte, item *store.Item) ([]byte, error) {
 	if kept, ok := f.peek(item); ok {
 		return append(b, kept...), nil
 	}
+	if f.Media == negotiate.CBOR {
+		raw, err := f.encode(item.Object)
+		return append(b, raw...), err
+	}
 	obj := item.Object
 	if f.Convert != nil {
 		var err error
@@ -229,6 +246,9 @@ func (f *Form) encode(obj apis.Object) ([]byte, error) {
 			return nil, fmt.Errorf("%s has no protobuf form", f.Kind)
 		}
 		return marshalProto(m)
+	}
+	if f.Media == negotiate.CBOR {
+		return encodeCBOR(obj)
 	}
 	return marshalJSON(obj)
 }

@@ -37,6 +37,8 @@ func (f *Form) WriteList(w io.Writer, l List, items []*store.Item) error {
 	switch {
 	case f.Media == negotiate.Protobuf:
 		return f.writeProtoList(w, l, items)
+	case f.Media == negotiate.CBOR:
+		return f.writeCBORList(w, l, items)
 	case f.Media == negotiate.YAML:
 		return f.writeYAMLList(w, l, items)
 	case f.Pretty:

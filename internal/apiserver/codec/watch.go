@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -13,8 +14,8 @@ import (
 	"proa/internal/store"
 )
 
-// WriteEvent writes one event of a watch as a frame: a line of JSON, or a
-// protobuf WatchEvent behind its length in four bytes.
+// WriteEvent writes one event of a watch as a frame: a line of JSON, a protobuf
+// WatchEvent behind its length in four bytes, or a CBOR map.
 func (f *Form) WriteEvent(w io.Writer, typ watch.EventType, item *store.Item) error {
 	body, err := f.body(item, true)
 	if err != nil {
@@ -63,12 +64,22 @@ func (f *Form) WriteOther(w io.Writer, typ watch.EventType, kind schema.GroupVer
 	if err != nil {
 		return err
 	}
+	if f.Media == negotiate.CBOR {
+		head, rest := joinHead(kindHead(kind), body)
+		if body, err = cborOf(slices.Concat(head, rest)); err != nil {
+			return err
+		}
+		return writeCBORFrame(w, typ, nil, body)
+	}
 	return f.writeFrame(w, typ, kindHead(kind), newEnvelope(kind), body)
 }
 
 func (f *Form) writeFrame(w io.Writer, typ watch.EventType, kindHead, envelope, body []byte) error {
 	if f.Media == negotiate.Protobuf {
 		return writeAll(w, protoFrameHead(typ, envelope, len(body)), body, envelopeTail)
+	}
+	if f.Media == negotiate.CBOR {
+		return writeCBORFrame(w, typ, kindHead, body)
 	}
 	head, rest := joinHead(kindHead, body)
 	return writeAll(w, eventHeads[typ], head, rest, eventTail)
@@ -107,6 +118,9 @@ func protoFrameHead(typ watch.EventType, envelope []byte, body int) []byte {
 func (f *Form) StreamType() string {
 	if f.Media == negotiate.Protobuf {
 		return string(f.Media) + ";stream=watch"
+	}
+	if f.Media == negotiate.CBOR {
+		return string(f.Media) + "-seq"
 	}
 	return string(f.Media)
 }

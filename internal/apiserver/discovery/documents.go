@@ -16,26 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 
 	"proa/internal/apis"
+	"proa/internal/apis/apiregistration"
 )
-
-// groupPriority orders the groups, highest first; upstream's API services have
-// these numbers. Groups of custom resources have 1000.
-var groupPriority = map[string]int{
-	"": 18000, "apiregistration.k8s.io": 17950, "apps": 17800, "events.k8s.io": 17750, "authentication.k8s.io": 17700, "authorization.k8s.io": 17600,
-	"autoscaling": 17500, "batch": 17400, "certificates.k8s.io": 17300, "networking.k8s.io": 17200, "policy": 17100,
-	"rbac.authorization.k8s.io": 17000, "storage.k8s.io": 16800, "admissionregistration.k8s.io": 16700, "apiextensions.k8s.io": 16700,
-	"scheduling.k8s.io": 16600, "coordination.k8s.io": 16500, "node.k8s.io": 16300, "discovery.k8s.io": 16200,
-	"flowcontrol.apiserver.k8s.io": 16100, "internal.apiserver.k8s.io": 16000, "resource.k8s.io": 15900, "storagemigration.k8s.io": 15800,
-}
-
-const customPriority = 1000
-
-func priorityOf(group string) int {
-	if p, ok := groupPriority[group]; ok {
-		return p
-	}
-	return customPriority
-}
 
 // terminatingVerbs are what is left of a kind whose definition is being deleted.
 var terminatingVerbs = []string{"delete", "deletecollection", "get", "list", "watch"}
@@ -72,36 +54,82 @@ func byGroupVersion(all []*apis.Resource) map[schema.GroupVersion][]served {
 	return m
 }
 
+// contents are all group versions, by who serves them.
+type contents struct {
+	local  map[schema.GroupVersion][]served
+	remote map[schema.GroupVersion]*Remote
+}
+
+func contentsOf(all []*apis.Resource, remotes *Remotes) contents {
+	c := contents{byGroupVersion(all), map[schema.GroupVersion]*Remote{}}
+	for i := range remotes.list() {
+		r := &remotes.List[i]
+		c.remote[r.GroupVersion] = r
+		delete(c.local, r.GroupVersion)
+	}
+	return c
+}
+
+// priority is that of a version among its group's and of its group among others.
+func (c contents) priority(gv schema.GroupVersion) apiregistration.Priority {
+	if r := c.remote[gv]; r != nil {
+		return apiregistration.Priority{Group: r.GroupPriority, Version: r.VersionPriority}
+	}
+	return apiregistration.PriorityOf(gv)
+}
+
 // group is a group with its versions, the preferred one first.
 type group struct {
 	name     string
+	priority int32
 	versions []string
 }
 
 // groups lists the groups in the order clients prefer them.
-func groups(m map[schema.GroupVersion][]served) []group {
-	versions := map[string][]string{}
-	for gv := range m {
-		versions[gv.Group] = append(versions[gv.Group], gv.Version)
+func (c contents) groups() []group {
+	byName := map[string]*group{}
+	add := func(gv schema.GroupVersion) {
+		g := byName[gv.Group]
+		if g == nil {
+			g = &group{name: gv.Group}
+			byName[gv.Group] = g
+		}
+		g.priority = max(g.priority, c.priority(gv).Group)
+		g.versions = append(g.versions, gv.Version)
 	}
-	list := make([]group, 0, len(versions))
-	for name, vs := range versions {
-		sort.Slice(vs, func(i, j int) bool { return version.CompareKubeAwareVersionStrings(vs[i], vs[j]) > 0 })
-		list = append(list, group{name, vs})
+	for gv := range c.local {
+		add(gv)
+	}
+	for gv := range c.remote {
+		add(gv)
+	}
+	list := make([]group, 0, len(byName))
+	for _, g := range byName {
+		sort.Slice(g.versions, func(i, j int) bool { return c.preferred(g.name, g.versions[i], g.versions[j]) })
+		list = append(list, *g)
 	}
 	sort.Slice(list, func(i, j int) bool {
-		if a, b := priorityOf(list[i].name), priorityOf(list[j].name); a != b {
-			return a > b
+		if list[i].priority != list[j].priority {
+			return list[i].priority > list[j].priority
 		}
 		return list[i].name < list[j].name
 	})
 	return list
 }
 
-// Groups is the answer to /apis: every group but the core one.
-func Groups(all []*apis.Resource) *metav1.APIGroupList {
+// preferred says that version a of a group comes before b.
+func (c contents) preferred(group, a, b string) bool {
+	pa, pb := c.priority(schema.GroupVersion{Group: group, Version: a}), c.priority(schema.GroupVersion{Group: group, Version: b})
+	if pa.Version != pb.Version {
+		return pa.Version > pb.Version
+	}
+	return version.CompareKubeAwareVersionStrings(a, b) > 0
+}
+
+// apiGroups is the answer to /apis: every group but the core one.
+func (c contents) apiGroups() *metav1.APIGroupList {
 	list := &metav1.APIGroupList{Groups: []metav1.APIGroup{}}
-	for _, g := range groups(byGroupVersion(all)) {
+	for _, g := range c.groups() {
 		if g.name != "" {
 			list.Groups = append(list.Groups, apiGroup(g))
 		}
@@ -142,17 +170,21 @@ func Resources(gv schema.GroupVersion, list []served) *metav1.APIResourceList {
 	return out
 }
 
-// Aggregated is the whole of the given groups in one document.
-func Aggregated(all []*apis.Resource, core bool) *apidiscovery.APIGroupDiscoveryList {
-	m := byGroupVersion(all)
+// aggregated is the whole of the given groups in one document.
+func (c contents) aggregated(core bool) *apidiscovery.APIGroupDiscoveryList {
 	list := &apidiscovery.APIGroupDiscoveryList{Items: []apidiscovery.APIGroupDiscovery{}}
-	for _, g := range groups(m) {
+	for _, g := range c.groups() {
 		if (g.name == "") != core {
 			continue
 		}
 		item := apidiscovery.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: g.name}}
 		for _, v := range g.versions {
-			item.Versions = append(item.Versions, aggregatedVersion(v, m[schema.GroupVersion{Group: g.name, Version: v}]))
+			gv := schema.GroupVersion{Group: g.name, Version: v}
+			if r := c.remote[gv]; r != nil {
+				item.Versions = append(item.Versions, r.version())
+			} else {
+				item.Versions = append(item.Versions, aggregatedVersion(v, c.local[gv]))
+			}
 		}
 		list.Items = append(list.Items, item)
 	}

@@ -17,23 +17,30 @@ import (
 	"proa/internal/apiserver/negotiate"
 )
 
+// Config says what is described. Catalogue is required.
+type Config struct {
+	Catalogue *apis.Catalogue
+	Address   string          // host:port that /api tells clients to use
+	Remotes   func() *Remotes // what other servers serve; nil: nothing
+}
+
 // Handler answers /api, /apis and everything below them that is not a resource.
 type Handler struct {
-	catalogue *apis.Catalogue
-	address   string // host:port that /api tells clients to use
+	config Config
 
 	mu    sync.Mutex
 	state *state // of the newest catalogue asked about
 }
 
-// state is what one state of the catalogue answers. Holding all keeps its
-// address from being used again, so the address tells states apart.
+// state is what one state of the catalogue and the other servers answers. Holding
+// both keeps their addresses from being used again, so these tell states apart.
 type state struct {
-	all []*apis.Resource
-	gvs map[schema.GroupVersion][]served
+	all     []*apis.Resource
+	remotes *Remotes
+	contents
 
-	mu         sync.Mutex
-	aggregated map[string]document
+	mu        sync.Mutex
+	documents map[string]document
 }
 
 type document struct {
@@ -41,17 +48,20 @@ type document struct {
 	etag string
 }
 
-// New returns a handler; address is what /api names as the server's address.
-func New(c *apis.Catalogue, address string) *Handler {
-	return &Handler{catalogue: c, address: address}
+// New returns a handler.
+func New(c Config) *Handler {
+	if c.Remotes == nil {
+		c.Remotes = func() *Remotes { return nil }
+	}
+	return &Handler{config: c}
 }
 
 func (h *Handler) current() *state {
-	all := h.catalogue.All()
+	all, remotes := h.config.Catalogue.All(), h.config.Remotes()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.state == nil || unsafe.SliceData(h.state.all) != unsafe.SliceData(all) {
-		h.state = &state{all: all, gvs: byGroupVersion(all), aggregated: map[string]document{}}
+	if h.state == nil || unsafe.SliceData(h.state.all) != unsafe.SliceData(all) || h.state.remotes != remotes {
+		h.state = &state{all: all, remotes: remotes, contents: contentsOf(all, remotes), documents: map[string]document{}}
 	}
 	return h.state
 }
@@ -72,7 +82,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) (found bool,
 	case parts[0] == "api" && len(parts) == 2:
 		return h.serveVersion(w, f, s, schema.GroupVersion{Version: parts[1]})
 	case parts[0] == "apis" && len(parts) == 2:
-		for _, g := range groups(s.gvs) {
+		for _, g := range s.groups() {
 			if g.name == parts[1] && g.name != "" {
 				group := apiGroup(g)
 				return true, write(w, f, "APIGroup", &group)
@@ -85,7 +95,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) (found bool,
 }
 
 func (h *Handler) serveVersion(w http.ResponseWriter, f negotiate.Format, s *state, gv schema.GroupVersion) (bool, error) {
-	list, ok := s.gvs[gv]
+	list, ok := s.local[gv]
 	if !ok {
 		return false, nil
 	}
@@ -123,10 +133,10 @@ func (h *Handler) serveRoot(w http.ResponseWriter, r *http.Request, s *state, co
 	case core:
 		return write(w, f, "APIVersions", &metav1.APIVersions{
 			Versions:                   []string{"v1"},
-			ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: h.address}},
+			ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: h.config.Address}},
 		})
 	}
-	return write(w, f, "APIGroupList", Groups(s.all))
+	return write(w, f, "APIGroupList", s.apiGroups())
 }
 
 func (s *state) serveAggregated(w http.ResponseWriter, r *http.Request, version string, core bool) error {
@@ -150,15 +160,15 @@ func (s *state) document(version string, core bool) (document, error) {
 	key := fmt.Sprintf("%s %t", version, core)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if doc, ok := s.aggregated[key]; ok {
+	if doc, ok := s.documents[key]; ok {
 		return doc, nil
 	}
 	var body bytes.Buffer
 	kind := schema.GroupVersionKind{Group: discoveryGroup, Version: version, Kind: "APIGroupDiscoveryList"}
-	if err := codec.WriteObject(&body, negotiate.Format{Media: negotiate.JSON}, kind, Aggregated(s.all, core)); err != nil {
+	if err := codec.WriteObject(&body, negotiate.Format{Media: negotiate.JSON}, kind, s.aggregated(core)); err != nil {
 		return document{}, err
 	}
 	doc := document{body.Bytes(), fmt.Sprintf("%q", fmt.Sprintf("%X", sha512.Sum512(body.Bytes())))}
-	s.aggregated[key] = doc
+	s.documents[key] = doc
 	return doc, nil
 }

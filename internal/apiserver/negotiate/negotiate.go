@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,6 +21,7 @@ const (
 	JSON     Media = "application/json"
 	YAML     Media = "application/yaml"
 	Protobuf Media = "application/vnd.kubernetes.protobuf"
+	CBOR     Media = "application/cbor"
 )
 
 // Format is a negotiated response form.
@@ -53,12 +55,18 @@ func Object(custom, tabular bool) Accepts {
 		}
 		switch kind {
 		case "Table":
-			return tabular && media != Protobuf
+			return tabular && media != Protobuf && media != CBOR
 		case "PartialObjectMetadata", "PartialObjectMetadataList":
 			return true
 		}
 		return false
 	}
+	return a
+}
+
+// Also accepts one more media type.
+func (a Accepts) Also(m Media) Accepts {
+	a.Media = append(slices.Clip(a.Media), m)
 	return a
 }
 

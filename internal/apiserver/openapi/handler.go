@@ -28,19 +28,21 @@ import (
 // Config says what is described. Catalogue is required.
 type Config struct {
 	Catalogue *apis.Catalogue
-	Version   string // of the server
+	Version   string          // of the server
+	Remotes   func() *Remotes // what other servers describe; nil: nothing
 }
 
 // Handler serves /openapi/v2, /openapi/v3 and what lies below it.
 type Handler struct {
 	config Config
 
-	mu    sync.Mutex
-	all   []*apis.Resource // the state of the catalogue that the rest is of
-	gvs   map[schema.GroupVersion][]served
-	v3    map[schema.GroupVersion]versionDocument
-	v2    *compressed
-	proto map[string]*compressed // protobuf form by path
+	mu      sync.Mutex
+	all     []*apis.Resource // the state of the catalogue that the rest is of
+	remotes *Remotes         // and that of the other servers
+	gvs     map[schema.GroupVersion][]served
+	v3      map[schema.GroupVersion]versionDocument
+	v2      *compressed
+	proto   map[string]*compressed // protobuf form by path
 }
 
 type versionDocument struct {
@@ -55,16 +57,22 @@ type compressed struct {
 }
 
 // New returns a handler. Documents are made when they are first asked for.
-func New(c Config) *Handler { return &Handler{config: c} }
+func New(c Config) *Handler {
+	if c.Remotes == nil {
+		c.Remotes = func() *Remotes { return nil }
+	}
+	return &Handler{config: c}
+}
 
 // refreshLocked notices that the catalogue changed. Documents of group versions that
 // did not change are kept.
 func (h *Handler) refreshLocked() {
-	all := h.config.Catalogue.All()
-	if h.gvs != nil && unsafe.SliceData(all) == unsafe.SliceData(h.all) {
+	all, remotes := h.config.Catalogue.All(), h.config.Remotes()
+	if h.gvs != nil && unsafe.SliceData(all) == unsafe.SliceData(h.all) && remotes == h.remotes {
 		return
 	}
-	h.all, h.gvs, h.v2, h.proto = all, byGroupVersion(all), nil, map[string]*compressed{}
+	h.all, h.remotes, h.gvs = all, remotes, without(byGroupVersion(all), remotes)
+	h.v2, h.proto = nil, map[string]*compressed{}
 	kept := map[schema.GroupVersion]versionDocument{}
 	for gv, doc := range h.v3 {
 		if slices.Equal(doc.of, resourcesOf(h.gvs[gv])) {
@@ -72,6 +80,17 @@ func (h *Handler) refreshLocked() {
 		}
 	}
 	h.v3 = kept
+}
+
+// describedLocked are the group versions that have an OpenAPI 3 document.
+func (h *Handler) describedLocked() []schema.GroupVersion {
+	list := sortedVersions(h.gvs)
+	for _, r := range h.remotes.list() {
+		if r.V3 != nil {
+			list = append(list, r.GroupVersion)
+		}
+	}
+	return list
 }
 
 func resourcesOf(list []served) []*apis.Resource {
@@ -83,10 +102,13 @@ func resourcesOf(list []served) []*apis.Resource {
 }
 
 func (h *Handler) versionLocked(gv schema.GroupVersion) (*compressed, error) {
+	if r := h.remotes.find(gv); r != nil && r.V3 != nil {
+		return &r.V3.compressed, nil
+	}
 	if doc, ok := h.v3[gv]; ok {
 		return doc.compressed, nil
 	}
-	doc, err := h.compressDocument(true, map[schema.GroupVersion][]served{gv: h.gvs[gv]})
+	doc, err := h.compressDocument(true, map[schema.GroupVersion][]served{gv: h.gvs[gv]}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -94,8 +116,11 @@ func (h *Handler) versionLocked(gv schema.GroupVersion) (*compressed, error) {
 	return doc, nil
 }
 
-func (h *Handler) compressDocument(v3 bool, gvs map[schema.GroupVersion][]served) (*compressed, error) {
+func (h *Handler) compressDocument(v3 bool, gvs map[schema.GroupVersion][]served, remotes *Remotes) (*compressed, error) {
 	body, err := marshal(build(v3, "Kubernetes", h.config.Version, gvs))
+	if err == nil {
+		body, err = mergeV2(body, remotes)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("describe the API: %w", err)
 	}
@@ -160,7 +185,7 @@ func (h *Handler) serveIndex(w http.ResponseWriter, r *http.Request) error {
 	}{map[string]entry{}}
 	h.mu.Lock()
 	h.refreshLocked()
-	for gv := range h.gvs {
+	for _, gv := range h.describedLocked() {
 		doc, err := h.versionLocked(gv)
 		if err != nil {
 			h.mu.Unlock()
@@ -187,7 +212,7 @@ func (h *Handler) serveVersion(w http.ResponseWriter, r *http.Request, gv schema
 	}
 	h.mu.Lock()
 	h.refreshLocked()
-	if len(h.gvs[gv]) == 0 {
+	if r := h.remotes.find(gv); len(h.gvs[gv]) == 0 && (r == nil || r.V3 == nil) {
 		h.mu.Unlock()
 		return false, nil
 	}
@@ -217,7 +242,7 @@ func (h *Handler) serveV2(w http.ResponseWriter, r *http.Request) error {
 	h.refreshLocked()
 	var err error
 	if h.v2 == nil {
-		h.v2, err = h.compressDocument(false, h.gvs)
+		h.v2, err = h.compressDocument(false, h.gvs, h.remotes)
 	}
 	doc := h.v2
 	h.mu.Unlock()

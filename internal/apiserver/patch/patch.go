@@ -202,7 +202,7 @@ func mergeError(err error) error {
 	case mergepatch.ErrNoListOfLists, mergepatch.ErrPatchContentNotMatchRetainKeys:
 		return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
 	}
-	return apierrors.NewInternalError(err)
+	return apierrors.NewBadRequest(err.Error()) // upstream's 500: but it is the patch that is wrong
 }
 
 // judge turns complaints of strict decoding into warnings, or into an error where that was asked for.

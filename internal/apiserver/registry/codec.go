@@ -3,7 +3,6 @@ package registry
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -13,8 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
-	kjson "sigs.k8s.io/json"
+	"k8s.io/utils/ptr"
 
 	"proa/internal/apis"
 	"proa/internal/apiserver/wire"
@@ -22,13 +22,16 @@ import (
 )
 
 // Codec is how objects are kept: as upstream keeps them in etcd, the "k8s\0"
-// envelope of protobuf for built-in kinds and JSON for custom resources, so that a
-// cluster can move between both.
+// envelope of protobuf for built-in kinds in upstream's storage versions and JSON
+// for custom resources, their definitions and API services, so that a cluster can
+// move between both. What lies in another version is converted when it is read.
 type Codec struct {
 	catalogue *apis.Catalogue
 	scheme    *runtime.Scheme
 	protobuf  *protobuf.Serializer
-	heads     sync.Map // schema.GroupVersionKind -> []byte
+	json      *json.Serializer
+	storage   map[schema.GroupKind]*apis.Served // versions to keep that are not the hub's
+	heads     sync.Map                          // schema.GroupVersionKind -> []byte
 }
 
 var _ store.Codec = (*Codec)(nil)
@@ -36,7 +39,23 @@ var _ store.Codec = (*Codec)(nil)
 // NewCodec returns the codec for the kinds of a catalogue.
 func NewCodec(c *apis.Catalogue) *Codec {
 	s := apis.Scheme()
-	return &Codec{catalogue: c, scheme: s, protobuf: protobuf.NewSerializer(s, s)}
+	return &Codec{
+		catalogue: c, scheme: s, protobuf: protobuf.NewSerializer(s, s),
+		json:    json.NewSerializerWithOptions(json.DefaultMetaFactory, s, s, json.SerializerOptions{}),
+		storage: storageVersions(c),
+	}
+}
+
+func storageVersions(c *apis.Catalogue) map[schema.GroupKind]*apis.Served {
+	kept := map[schema.GroupKind]*apis.Served{}
+	for _, r := range c.All() {
+		for _, s := range slices.Concat(r.Readable, r.Also) {
+			if s.Version == r.Storage && s.Group == r.Group {
+				kept[r.GroupVersionKind().GroupKind()] = &s
+			}
+		}
+	}
+	return kept
 }
 
 // Indexes are the indexes that the kinds of a catalogue ask for, to open their
@@ -63,6 +82,15 @@ func (c *Codec) Encode(key store.Key, obj store.Object) ([]byte, error) {
 	if obj.GetResourceVersion() != "" {
 		obj = wire.Typed(obj, gvk) // a copy of everything but what it points to
 		obj.SetResourceVersion("")
+	}
+	if value, ok, err := encodeJSON(gvk, obj); ok {
+		return value, err
+	}
+	if s := c.storage[gvk.GroupKind()]; s != nil {
+		if obj, err = s.FromHub(obj); err != nil {
+			return nil, fmt.Errorf("encode %s: %w", key, err)
+		}
+		gvk.Version = s.Version
 	}
 	m, ok := obj.(message)
 	if !ok {
@@ -129,38 +157,22 @@ func (c *Codec) kind(key store.Key, obj store.Object) (schema.GroupVersionKind, 
 	return kinds[0], nil
 }
 
-// encodeCustom writes a custom resource without its resourceVersion.
-func encodeCustom(u *unstructured.Unstructured) ([]byte, error) {
-	meta, ok := u.Object["metadata"].(map[string]any)
-	if !ok {
-		return json.Marshal(u.Object)
-	}
-	object := make(map[string]any, len(u.Object))
-	for k, v := range u.Object {
-		object[k] = v
-	}
-	kept := make(map[string]any, len(meta))
-	for k, v := range meta {
-		if k != "resourceVersion" {
-			kept[k] = v
-		}
-	}
-	object["metadata"] = kept
-	return json.Marshal(object)
-}
-
-var protobufPrefix = []byte("k8s\x00")
+var (
+	protobufPrefix  = []byte("k8s\x00")
+	encryptedPrefix = []byte("k8s:enc:")
+)
 
 // Decode implements store.Codec. The value is not kept.
 func (c *Codec) Decode(key store.Key, value []byte) (store.Object, error) {
-	if !bytes.HasPrefix(value, protobufPrefix) {
-		u := &unstructured.Unstructured{Object: map[string]any{}}
-		if err := kjson.UnmarshalCaseSensitivePreserveInts(value, &u.Object); err != nil {
-			return nil, fmt.Errorf("decode %s: %w", key, err)
-		}
-		return u, nil
+	if bytes.HasPrefix(value, encryptedPrefix) {
+		return nil, fmt.Errorf("decode %s: the value is encrypted, and no --encryption-provider-config says how", key)
 	}
-	decoded, _, err := c.protobuf.Decode(value, nil, nil)
+	r, known := c.catalogue.Stored(key.Resource)
+	known = known && r.Custom == nil
+	if !known && !bytes.HasPrefix(value, protobufPrefix) {
+		return decodeCustom(key, value)
+	}
+	decoded, gvk, err := c.decodeBuiltin(r, value)
 	if err != nil {
 		return nil, fmt.Errorf("decode %s: %w", key, err)
 	}
@@ -168,5 +180,28 @@ func (c *Codec) Decode(key store.Key, value []byte) (store.Object, error) {
 	if !ok {
 		return nil, fmt.Errorf("decode %s: %T is not an API object", key, decoded)
 	}
+	if known && gvk.GroupVersion() != r.GroupVersionKind().GroupVersion() {
+		if obj, err = toHub(r, gvk, obj); err != nil {
+			return nil, fmt.Errorf("decode %s: %w", key, err)
+		}
+	}
 	return wire.Bare(obj), nil
+}
+
+func (c *Codec) decodeBuiltin(r *apis.Resource, value []byte) (runtime.Object, schema.GroupVersionKind, error) {
+	if !bytes.HasPrefix(value, protobufPrefix) {
+		return c.decodeJSON(r, value)
+	}
+	obj, gvk, err := c.protobuf.Decode(value, nil, nil)
+	return obj, ptr.Deref(gvk, schema.GroupVersionKind{}), err
+}
+
+// toHub converts an object that lies in the store in another version.
+func toHub(r *apis.Resource, gvk schema.GroupVersionKind, obj store.Object) (store.Object, error) {
+	for _, s := range slices.Concat(r.Readable, r.Also) {
+		if s.Group == gvk.Group && s.Version == gvk.Version {
+			return s.ToHub(obj)
+		}
+	}
+	return nil, fmt.Errorf("the store holds it as %s, which is not known", gvk)
 }

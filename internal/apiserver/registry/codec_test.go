@@ -27,6 +27,9 @@ func TestObjectsAreKeptAsUpstreamKeepsThem(t *testing.T) {
 		if _, ok := obj.(message); !ok {
 			continue // a review that is never stored
 		}
+		if r.Group == definitionGroup || r.Group == serviceGroup || r.Storage != "" {
+			continue // TestWhatUpstreamWroteIsReadAndWrittenTheSame has them
+		}
 		obj.SetName("n")
 		obj.SetAnnotations(map[string]string{"long": strings.Repeat("x", rand.IntN(300))})
 		obj.SetResourceVersion("7")

@@ -50,6 +50,11 @@ func (r *Registry) handle(ctx context.Context, q *Request, h Handler, obj apis.O
 			return nil, err
 		}
 	}
+	if check := q.View.Validate; check != nil && q.Subresource == "" {
+		if errs := check(ctx, obj); len(errs) > 0 {
+			return nil, invalid(q.View.GroupVersionKind().GroupKind(), obj.GetName(), errs)
+		}
+	}
 	result, err := h(ctx, q, obj, opts)
 	if err != nil {
 		return nil, status(err, q.resource(), q.Name)
@@ -65,7 +70,8 @@ func (r *Registry) create(ctx context.Context, q *Request, obj apis.Object, opts
 	if err := inNamespace(q, obj); err != nil {
 		return nil, err
 	}
-	if rv := obj.GetResourceVersion(); rv != "" && rv != "0" {
+	dryRun := isDryRun(opts.DryRun)
+	if rv := obj.GetResourceVersion(); rv != "" && rv != "0" && !dryRun { // upstream's storage looks at it, which a dry run does not reach
 		return nil, unknown("resourceVersion should not be set on objects to be created")
 	}
 	obj.SetResourceVersion("")
@@ -76,7 +82,7 @@ func (r *Registry) create(ctx context.Context, q *Request, obj apis.Object, opts
 	if err := r.recordCreated(q, obj, opts.FieldManager); err != nil {
 		return nil, err
 	}
-	attrs := r.attributes(q, admissionv1.Create, obj, nil, &opts, isDryRun(opts.DryRun))
+	attrs := r.attributes(q, admissionv1.Create, obj, nil, &opts, dryRun)
 	if err := r.admit(ctx, q, attrs); err != nil {
 		return nil, err
 	}
@@ -161,10 +167,6 @@ func (r *Registry) createIn(ctx context.Context, tx *store.Tx, q *Request, obj a
 	if err := inNamespace(q, obj); err != nil {
 		return nil, err
 	}
-	key := store.Key{Resource: q.resource(), Namespace: obj.GetNamespace(), Name: obj.GetName()}
-	if _, err := tx.Get(key); key.Name != "" && err == nil {
-		return nil, store.ErrExists
-	}
 	if err := q.defined(tx); err != nil {
 		return nil, err
 	}
@@ -173,6 +175,10 @@ func (r *Registry) createIn(ctx context.Context, tx *store.Tx, q *Request, obj a
 			return nil, err
 		}
 		*judged = true
+	}
+	key := store.Key{Resource: q.resource(), Namespace: obj.GetNamespace(), Name: obj.GetName()}
+	if _, err := tx.Get(key); err == nil {
+		return nil, store.ErrExists // an invalid object is told so first, and no quota is charged
 	}
 	if err := r.admission.Commit(tx, attrs); err != nil {
 		return nil, err
@@ -184,7 +190,7 @@ func (r *Registry) createIn(ctx context.Context, tx *store.Tx, q *Request, obj a
 	return tx.Create(key, stored)
 }
 
-// judgeCreate completes an object that does not exist and lets everybody judge it.
+// judgeCreate completes a new object and lets everybody judge it.
 func (r *Registry) judgeCreate(ctx context.Context, tx *store.Tx, q *Request, obj apis.Object, attrs *admission.Attributes) error {
 	obj.SetCreationTimestamp(r.now())
 	obj.SetUID(newUID())

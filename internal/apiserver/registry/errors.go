@@ -35,6 +35,8 @@ func status(err error, gr schema.GroupResource, name string) error {
 		return apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
 	case errors.Is(err, store.ErrClosed):
 		return apierrors.NewServiceUnavailable("the server is shutting down")
+	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrNoSpace):
+		return unknown(err.Error())
 	}
 	return apierrors.NewInternalError(err)
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	internalvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa/internal/apis"
@@ -40,10 +41,14 @@ func (r *Registry) Get(ctx context.Context, q *Request, opts metav1.GetOptions) 
 	return item, nil
 }
 
-// reach waits until the store has published a revision at least as new as the one asked for.
+// reach waits until the store has published a revision at least as new as the one
+// asked for: for none, everything that was committed before.
 func (r *Registry) reach(ctx context.Context, resourceVersion, what string) error {
-	if resourceVersion == "" || resourceVersion == "0" {
+	switch resourceVersion {
+	case "0":
 		return nil
+	case "":
+		return status(r.store.Sync(ctx), schema.GroupResource{}, "")
 	}
 	rev, err := parseRevision(resourceVersion, what)
 	if err != nil || rev <= r.store.Revision() {
@@ -51,6 +56,7 @@ func (r *Registry) reach(ctx context.Context, resourceVersion, what string) erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, catchUp)
 	defer cancel()
+	_ = r.store.Sync(ctx) // another server may have written it: do not wait for its event
 	if err := r.store.WaitFor(ctx, rev); err != nil {
 		return tooLarge(rev, r.store.Revision())
 	}

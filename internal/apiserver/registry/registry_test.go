@@ -168,6 +168,7 @@ func TestCreateRefuses(t *testing.T) {
 		want   string
 	}{
 		{"a name that is taken", func(c *corev1.ConfigMap) { c.Name = "taken" }, `configmaps "taken" already exists`},
+		{"a name that is taken, of what is invalid besides", func(c *corev1.ConfigMap) { c.Name, c.Labels = "taken", map[string]string{"/": ""} }, "metadata.labels: Invalid value"},
 		{"a resourceVersion", func(c *corev1.ConfigMap) { c.ResourceVersion = "7" }, "resourceVersion should not be set on objects to be created"},
 		{"another namespace than the path's", func(c *corev1.ConfigMap) { c.Namespace = "other" }, "the namespace of the provided object does not match the namespace sent on the request"},
 		{"no name", func(c *corev1.ConfigMap) { c.Name = "" }, "metadata.name: Required value: name or generateName is required"},
@@ -209,11 +210,22 @@ func TestDryRunKeepsNothing(t *testing.T) {
 	if _, err = w.admin.Delete(w.ctx, in(configMaps, "b"), metav1.DeleteOptions{DryRun: dry}); err != nil {
 		t.Fatal(err)
 	}
+	changed := before.DeepCopyObject().(*corev1.ConfigMap)
+	changed.Data = map[string]string{"k": "v"}
+	updated, err := w.admin.Update(w.ctx, in(configMaps, "b"), changed, metav1.UpdateOptions{DryRun: dry})
+	if err != nil || updated.GetResourceVersion() != before.GetResourceVersion() || updated.(*corev1.ConfigMap).Data["k"] != "v" {
+		t.Errorf("updated to %v, %v; want the resourceVersion that it has", updated, err)
+	}
 	if w.get(configMaps, "b") != before {
-		t.Fatal("a dry run deleted the object")
+		t.Fatal("a dry run changed or deleted the object")
 	}
 	_, err = w.admin.Create(w.ctx, in(configMaps, ""), configMap("c", nil), metav1.CreateOptions{DryRun: []string{"Some"}})
 	wantError(t, err, "dryRun: Unsupported value")
+	revised := configMap("c", nil)
+	revised.ResourceVersion = "7" // of an object that was read elsewhere: nothing is stored that it could contradict
+	if _, err = w.admin.Create(w.ctx, in(configMaps, ""), revised, metav1.CreateOptions{DryRun: dry}); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestUpdate(t *testing.T) {
@@ -403,6 +415,18 @@ func TestScale(t *testing.T) {
 	if g := w.get(deployments, "web").GetGeneration(); g != 2 {
 		t.Errorf("generation %d", g)
 	}
+	t.Run("apply takes the replicas over", func(t *testing.T) {
+		config := `{"apiVersion":"autoscaling/v1","kind":"Scale","spec":{"replicas":5}}`
+		if _, err := w.patch(deployments, "web", types.ApplyYAMLPatchType, config, "scale"); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range w.get(deployments, "web").GetManagedFields() {
+			if e.Subresource == "scale" && e.Manager == "tester" && string(e.FieldsV1.Raw) == `{"f:spec":{"f:replicas":{}}}` {
+				return
+			}
+		}
+		t.Errorf("managedFields %v", w.get(deployments, "web").GetManagedFields())
+	})
 	_, err = w.patch(deployments, "web", types.MergePatchType, `{"spec":{"replicas":-1}}`, "scale")
 	wantError(t, err, "spec.replicas: Invalid value: -1: must be greater than or equal to 0")
 }

@@ -131,6 +131,9 @@ func (r *Registry) edit(ctx context.Context, q *Request, e *edit) (item *store.I
 	if err != nil {
 		return nil, false, status(err, q.resource(), q.Name)
 	}
+	if from := e.draft.from; e.dryRun && from != nil && item.Object != from.Object {
+		item.Object.SetResourceVersion(from.Object.GetResourceVersion()) // nothing else is to be told
+	}
 	return item, created, nil
 }
 
@@ -266,7 +269,7 @@ func keepSystemFields(obj, old apis.Object) {
 // object when its last finalizer went.
 func (r *Registry) put(tx *store.Tx, q *Request, existing *store.Item, obj apis.Object, differs bool) (*store.Item, error) {
 	removed := removable(obj, existing.Object) && r.mayRemove(q, obj)
-	if !removed && !differs && !q.outdated(existing) {
+	if !removed && !differs && !q.outdated(existing) && !tx.Outdated(existing) {
 		return existing, nil
 	}
 	stored, err := q.stored(obj)

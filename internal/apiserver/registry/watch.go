@@ -94,6 +94,9 @@ func (r *Registry) begin(ctx context.Context, w *Watch, opts *metav1.ListOptions
 		return w.open(r.store, snapshot.Revision())
 	}
 	if rv == "" || rv == "0" {
+		if err := r.reach(ctx, rv, "resourceVersion"); err != nil {
+			return err
+		}
 		return w.open(r.store, r.store.Revision())
 	}
 	rev, err := parseRevision(rv, "resourceVersion")
@@ -167,6 +170,9 @@ func (w *Watch) Next(ctx context.Context) ([]Event, error) {
 		}
 	}
 }
+
+// Begun reports whether the first state was returned whole: what comes now are changes.
+func (w *Watch) Begun() bool { return len(w.initial) == 0 && !w.endOfInitial }
 
 func (w *Watch) nextInitial() []Event {
 	n := min(len(w.initial), initialBatch)

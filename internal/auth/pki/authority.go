@@ -82,6 +82,39 @@ func Open(c Config) (*Authority, error) {
 	return a, err
 }
 
+// InMemory makes an authority that is kept nowhere, for clusters that end with
+// their process. Its Kept certificates are issued anew each time.
+func InMemory(c clock.PassiveClock) (*Authority, error) {
+	a := &Authority{clock: c}
+	if c == nil {
+		a.clock = clock.RealClock{}
+	}
+	var err error
+	if a.Cluster, err = a.newCA("kubernetes"); err != nil {
+		return nil, err
+	}
+	if a.FrontProxy, err = a.newCA("front-proxy-ca"); err != nil {
+		return nil, err
+	}
+	if a.ServiceAccountKey, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+		return nil, err
+	}
+	a.KeyID, err = KeyID(a.ServiceAccountKey.Public())
+	return a, err
+}
+
+func (a *Authority) newCA(commonName string) (*CA, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	cert, err := selfSigned(commonName, key, a.clock.Now())
+	if err != nil {
+		return nil, err
+	}
+	return &CA{Cert: cert, key: key, clock: a.clock}, nil
+}
+
 // KeyID derives the kid of a public key from its SubjectPublicKeyInfo, as
 // upstream does, so that a key keeps its id wherever it is served.
 func KeyID(public crypto.PublicKey) (string, error) {
@@ -142,14 +175,23 @@ func (a *Authority) Client(user string, groups ...string) (certPEM, keyPEM []byt
 	return a.Cluster.Issue(Leaf{CommonName: user, Organizations: groups, Usage: x509.ExtKeyUsageClientAuth})
 }
 
-// Server issues a serving certificate of the cluster CA. The first name is also
-// its common name.
+// Server issues a serving certificate of the cluster CA.
 func (a *Authority) Server(names []string, ips []net.IP) (certPEM, keyPEM []byte, err error) {
+	return a.Cluster.Issue(a.server(names, ips))
+}
+
+// server names a serving certificate by its first name that is not the
+// authority's own: OpenSSL takes a certificate whose subject is its issuer for a
+// self-signed one.
+func (a *Authority) server(names []string, ips []net.IP) Leaf {
 	leaf := Leaf{Names: names, IPs: ips, Usage: x509.ExtKeyUsageServerAuth}
-	if len(names) > 0 {
-		leaf.CommonName = names[0]
+	for _, name := range names {
+		if name != a.Cluster.Cert.Subject.CommonName {
+			leaf.CommonName = name
+			break
+		}
 	}
-	return a.Cluster.Issue(leaf)
+	return leaf
 }
 
 // NodeServer issues the serving certificate of a node agent, with the subject
@@ -169,6 +211,9 @@ func nodeServer(node string, names []string, ips []net.IP) Leaf {
 // authority's directory, issuing it anew when it is missing, near its end,
 // signed by another authority, or no longer says what leaf says.
 func (a *Authority) Kept(name string, ca *CA, leaf Leaf) (certPEM, keyPEM []byte, err error) {
+	if a.dir == "" {
+		return ca.Issue(leaf)
+	}
 	certFile, keyFile := a.path(name+".crt"), a.path(name+".key")
 	certPEM, certErr := os.ReadFile(certFile)
 	keyPEM, keyErr := os.ReadFile(keyFile)
@@ -186,11 +231,7 @@ func (a *Authority) Kept(name string, ca *CA, leaf Leaf) (certPEM, keyPEM []byte
 
 // KeptServer is Kept for a serving certificate of the cluster CA.
 func (a *Authority) KeptServer(name string, names []string, ips []net.IP) (certPEM, keyPEM []byte, err error) {
-	leaf := Leaf{Names: names, IPs: ips, Usage: x509.ExtKeyUsageServerAuth}
-	if len(names) > 0 {
-		leaf.CommonName = names[0]
-	}
-	return a.Kept(name, a.Cluster, leaf)
+	return a.Kept(name, a.Cluster, a.server(names, ips))
 }
 
 // KeptClient is Kept for a client certificate of the cluster CA.

@@ -19,7 +19,7 @@ import (
 // CA is one certificate authority.
 type CA struct {
 	Cert  *x509.Certificate
-	key   *ecdsa.PrivateKey
+	key   crypto.Signer
 	clock clock.PassiveClock
 }
 
@@ -30,6 +30,19 @@ type Leaf struct {
 	Names         []string // DNS names
 	IPs           []net.IP
 	Usage         x509.ExtKeyUsage
+}
+
+// ReadCA reads an authority that somebody else made, of any kind of key.
+func ReadCA(certFile, keyFile string, c clock.PassiveClock) (*CA, error) {
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		return nil, err
+	}
+	key, ok := pair.PrivateKey.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("%s: a %T cannot sign", keyFile, pair.PrivateKey)
+	}
+	return &CA{Cert: pair.Leaf, key: key, clock: c}, nil
 }
 
 // Pool returns a pool with this authority alone.

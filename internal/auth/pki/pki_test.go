@@ -2,11 +2,13 @@ package pki
 
 import (
 	"bytes"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -160,5 +162,25 @@ func TestKubeconfigLoads(t *testing.T) {
 	}
 	if c.Host != "https://127.0.0.1:6443" || string(c.CAData) != "ca" || string(c.CertData) != "cert" || string(c.KeyData) != "key" {
 		t.Errorf("loaded %v", c)
+	}
+}
+
+func TestAServerIsNotNamedAsItsAuthority(t *testing.T) {
+	a, err := LoadOrCreate(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, names := range [][]string{{"kubernetes", "kubernetes.default"}, {"kubernetes.default"}} {
+		certPEM, keyPEM, err := a.Server(names, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pair, err := tls.X509KeyPair(certPEM, keyPEM)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := pair.Leaf.Subject.CommonName; got != "kubernetes.default" || !slices.Equal(pair.Leaf.DNSNames, names) {
+			t.Errorf("%q: common name %q, names %q", names, got, pair.Leaf.DNSNames)
+		}
 	}
 }

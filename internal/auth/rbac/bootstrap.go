@@ -22,29 +22,44 @@ import (
 // Bootstrap brings the roles and bindings that every cluster has into the store
 // and restores what they lost: missing objects, rules and subjects come back,
 // additions stay. An object annotated
-// rbac.authorization.kubernetes.io/autoupdate: "false" is left alone. All of it
-// is one transaction, which writes nothing when nothing is missing.
+// rbac.authorization.kubernetes.io/autoupdate: "false" is left alone. Nothing is
+// written when nothing is missing.
 func Bootstrap(ctx context.Context, s *store.Store, c clock.PassiveClock) error {
-	_, err := s.Update(ctx, func(tx *store.Tx) error {
-		b := bootstrap{tx: tx, now: c.Now()}
-		for _, r := range ClusterRoles() {
-			b.ensure(clusterRoles, r)
+	for from, total := 0, len(everything()); from < total; from += store.MaxTxnKeys {
+		_, err := s.Update(ctx, func(tx *store.Tx) error {
+			b := bootstrap{tx: tx, now: c.Now()}
+			for _, w := range everything()[from:min(from+store.MaxTxnKeys, total)] {
+				b.ensure(w.resource, w.object)
+			}
+			return b.err
+		})
+		if err != nil {
+			return fmt.Errorf("bootstrap roles: %w", err)
 		}
-		for _, r := range ClusterRoleBindings() {
-			b.ensure(clusterRoleBindings, r)
-		}
-		for _, r := range Roles() {
-			b.ensure(roles, r)
-		}
-		for _, r := range RoleBindings() {
-			b.ensure(roleBindings, r)
-		}
-		return b.err
-	})
-	if err != nil {
-		return fmt.Errorf("bootstrap roles: %w", err)
 	}
 	return nil
+}
+
+// wanted is an object that every cluster has.
+type wanted struct {
+	resource schema.GroupResource
+	object   store.Object
+}
+
+// everything returns new objects: a transaction owns what it writes.
+func everything() []wanted {
+	return slices.Concat(
+		want(clusterRoles, ClusterRoles()), want(clusterRoleBindings, ClusterRoleBindings()),
+		want(roles, Roles()), want(roleBindings, RoleBindings()),
+	)
+}
+
+func want[T store.Object](gr schema.GroupResource, objects []T) []wanted {
+	list := make([]wanted, len(objects))
+	for i, obj := range objects {
+		list[i] = wanted{gr, obj}
+	}
+	return list
 }
 
 type bootstrap struct {

@@ -163,7 +163,7 @@ func userPolicies() []policy {
 			get("/livez /readyz /healthz /version /version/ /openapi /openapi/* /api /api/* /apis /apis/*"),
 		}},
 		{name: "system:monitoring", rules: []rbacv1.PolicyRule{
-			get("/metrics /metrics/slis /livez /readyz /healthz /livez/* /readyz/* /healthz/*"),
+			get("/metrics /metrics/slis /livez /readyz /healthz /livez/* /readyz/* /healthz/* /statusz /flagz"),
 		}},
 		{name: "system:basic-user", rules: []rbacv1.PolicyRule{
 			on("create", authz, "selfsubjectaccessreviews selfsubjectrulesreviews"),

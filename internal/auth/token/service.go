@@ -116,9 +116,14 @@ func (s *Service) addKeys(c Config) error {
 			s.algs = append(s.algs, jose.SignatureAlgorithm(key.Algorithm))
 		}
 	}
-	private := jose.JSONWebKey{Key: c.Key, KeyID: signing.KeyID, Algorithm: signing.Algorithm}
-	s.signer, err = jose.NewSigner(jose.SigningKey{Algorithm: jose.SignatureAlgorithm(signing.Algorithm), Key: private}, nil)
+	s.signer, err = newSigner(c.Key, signing)
 	return err
+}
+
+// newSigner signs with key, whose public half is as published.
+func newSigner(key crypto.Signer, public jose.JSONWebKey) (jose.Signer, error) {
+	private := jose.JSONWebKey{Key: key, KeyID: public.KeyID, Algorithm: public.Algorithm}
+	return jose.NewSigner(jose.SigningKey{Algorithm: jose.SignatureAlgorithm(public.Algorithm), Key: private}, nil)
 }
 
 func publicJWK(public crypto.PublicKey) (jose.JSONWebKey, error) {
@@ -147,6 +152,9 @@ func algorithm(public crypto.PublicKey) (jose.SignatureAlgorithm, error) {
 	return "", fmt.Errorf("unusable key type %T, must be RSA or ECDSA on P-256, P-384 or P-521", public)
 }
 
+// Issuer is the iss claim of this server's tokens.
+func (s *Service) Issuer() string { return s.issuer }
+
 // Audiences are those this server answers to.
 func (s *Service) Audiences() authenticator.Audiences { return s.audiences }
 
@@ -162,6 +170,17 @@ func (s *Service) Legacy(sa *corev1.ServiceAccount, secret *corev1.Secret) (stri
 		Issuer: legacyIssuer, Subject: serviceaccount.MakeUsername(sa.Namespace, sa.Name),
 		Namespace: sa.Namespace, Secret: secret.Name, Account: sa.Name, UID: string(sa.UID),
 	})
+}
+
+// LegacyIssuer is Service.Legacy for a process that holds a key and serves nothing.
+func LegacyIssuer(key crypto.Signer) (func(*corev1.ServiceAccount, *corev1.Secret) (string, error), error) {
+	public, err := publicJWK(key.Public())
+	if err != nil {
+		return nil, fmt.Errorf("service account signing key: %w", err)
+	}
+	s := &Service{}
+	s.signer, err = newSigner(key, public)
+	return s.Legacy, err
 }
 
 // Discovery is the document at /.well-known/openid-configuration.

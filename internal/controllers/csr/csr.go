@@ -36,8 +36,8 @@ type Controller struct {
 	serving  Serving
 }
 
-// New returns a controller that signs with sign and approves serving
-// certificates of nodes within the limits of serving.
+// New returns a controller that signs with sign, unless that is nil, and approves
+// serving certificates of nodes within the limits of serving.
 func New(c controllers.Config, sign Sign, serving Serving) *Controller {
 	r := &Controller{
 		api: c.Cache.API(), requests: client.Shared[*certificatesv1.CertificateSigningRequest](c.Cache),
@@ -45,8 +45,10 @@ func New(c controllers.Config, sign Sign, serving Serving) *Controller {
 	}
 	r.loops = []*controllers.Loop{
 		controllers.NewLoop("csrapproving", c, r.approve),
-		controllers.NewLoop("csrsigning", c, r.issue),
 		controllers.NewLoop("csrcleaner", c, r.clean),
+	}
+	if sign != nil {
+		r.loops = append(r.loops, controllers.NewLoop("csrsigning", c, r.issue))
 	}
 	r.requests.OnChange(func(_, csr *certificatesv1.CertificateSigningRequest) {
 		if csr != nil {

@@ -6,6 +6,8 @@ package endpointslice
 import (
 	"context"
 	"errors"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -14,6 +16,7 @@ import (
 	"k8s.io/endpointslice/topologycache"
 	endpointsliceutil "k8s.io/endpointslice/util"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"proa/internal/client"
 	"proa/internal/controllers"
@@ -37,7 +40,13 @@ type Controller struct {
 	triggers   *endpointsliceutil.TriggerTimeTracker
 	topology   *topologycache.TopologyCache
 	reconciler *endpointslice.Reconciler
+	clock      clock.WithTicker
+	moved      chan struct{} // nodes have changed in what hints are computed from
 }
+
+// topologyPause is the least time between two looks at all nodes: many change at
+// once when a cluster grows or a zone fails.
+const topologyPause = 100 * time.Millisecond
 
 // New returns a controller that reads through c.Cache.
 func New(c controllers.Config) *Controller {
@@ -49,6 +58,8 @@ func New(c controllers.Config) *Controller {
 		tracker:  endpointsliceutil.NewEndpointSliceTracker(),
 		triggers: endpointsliceutil.NewTriggerTimeTracker(),
 		topology: topologycache.NewTopologyCache(),
+		clock:    c.Clock,
+		moved:    make(chan struct{}, 1),
 	}
 	e.slices.AddIndex(serviceIndex, func(s *discoveryv1.EndpointSlice) []string {
 		if s.Labels[discoveryv1.LabelManagedBy] != name {
@@ -71,7 +82,35 @@ func New(c controllers.Config) *Controller {
 // Run works until ctx ends.
 func (e *Controller) Run(ctx context.Context) error {
 	e.clientset.ctx = ctx
+	e.setNodes()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { e.followNodes(ctx) })
 	return e.loop.Run(ctx)
+}
+
+// followNodes keeps the zones for topology hints until ctx ends.
+func (e *Controller) followNodes(ctx context.Context) {
+	for {
+		select {
+		case <-e.moved:
+			e.setNodes()
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-e.clock.After(topologyPause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (e *Controller) setNodes() {
+	e.topology.SetNodes(klog.Background(), e.nodes.Select("", labels.Everything()))
+	for _, key := range e.topology.GetOverloadedServices() {
+		e.loop.Enqueue(parseKey(key))
+	}
 }
 
 func (e *Controller) serviceChanged(old, svc *corev1.Service) {
@@ -128,15 +167,15 @@ func (e *Controller) enqueueOwner(slice *discoveryv1.EndpointSlice) {
 	}
 }
 
-// nodeChanged keeps the zones for topology hints. Only what they are computed
-// from counts: node status changes every few minutes on every node.
+// nodeChanged notes a change in what topology hints are computed from: other
+// changes of a node's status come every few minutes on every node.
 func (e *Controller) nodeChanged(old, node *corev1.Node) {
 	if old != nil && node != nil && sameTopology(old, node) {
 		return
 	}
-	e.topology.SetNodes(klog.Background(), e.nodes.Select("", labels.Everything()))
-	for _, key := range e.topology.GetOverloadedServices() {
-		e.loop.Enqueue(parseKey(key))
+	select {
+	case e.moved <- struct{}{}:
+	default:
 	}
 }
 

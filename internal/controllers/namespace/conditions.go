@@ -26,6 +26,9 @@ func (left *remains) conditions() []corev1.NamespaceCondition {
 	add := func(kind corev1.NamespaceConditionType, reason, message string) {
 		out = append(out, corev1.NamespaceCondition{Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message})
 	}
+	if len(left.unknown) > 0 {
+		add(corev1.NamespaceDeletionDiscoveryFailure, "DiscoveryFailed", left.discoveryFailure())
+	}
 	if len(left.failures) > 0 {
 		texts := make([]string, len(left.failures))
 		for i, err := range left.failures {

@@ -20,6 +20,7 @@ type remains struct {
 	objects    map[schema.GroupVersionResource]int
 	finalizers map[string]int // objects that each one keeps
 	failures   []error
+	unknown    []schema.GroupVersion // whose servers do not say what they have
 }
 
 // empty deletes every object in a namespace. While there are pods nothing else
@@ -38,6 +39,7 @@ func (n *Controller) empty(ctx context.Context, namespace string) remains {
 	for _, r := range kinds {
 		left.take(n.emptyOf(ctx, namespace, r))
 	}
+	n.emptyElsewhere(ctx, namespace, &left)
 	return left
 }
 

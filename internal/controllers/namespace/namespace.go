@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"proa/internal/apis"
+	"proa/internal/apiserver/aggregator"
 	"proa/internal/client"
 	"proa/internal/controllers"
 )
@@ -32,6 +33,7 @@ type Controller struct {
 	clock      clock.PassiveClock
 	catalogue  *apis.Catalogue
 	namespaces *client.Informer[*corev1.Namespace]
+	others     *aggregator.Aggregator // nil: there are no other servers
 }
 
 // New returns a controller that deletes the objects of every kind in catalogue.
@@ -57,6 +59,12 @@ func New(c controllers.Config, catalogue *apis.Catalogue) *Controller {
 	return n
 }
 
+// With has the controller delete the objects of other servers, too.
+func (n *Controller) With(others *aggregator.Aggregator) *Controller {
+	n.others = others
+	return n
+}
+
 // Run works until ctx ends.
 func (n *Controller) Run(ctx context.Context) error { return n.loop.Run(ctx) }
 
@@ -72,7 +80,7 @@ func (n *Controller) reconcile(ctx context.Context, key controllers.Key) (contro
 		return controllers.Result{}, ignoreStale(err)
 	case len(left.failures) > 0:
 		return controllers.Result{}, fmt.Errorf("delete contents: %w", left.failures[0])
-	case len(left.objects) > 0:
+	case len(left.objects) > 0 || len(left.unknown) > 0:
 		age := n.clock.Since(ns.DeletionTimestamp.Time)
 		return controllers.Result{After: min(max(age/10, shortestWait), longestWait)}, nil
 	}

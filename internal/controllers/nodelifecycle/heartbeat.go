@@ -8,7 +8,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 )
+
+// kubeletLease is how long a kubelet's lease lasts.
+const kubeletLease = 40 * time.Second
 
 // heartbeats knows when each node was last heard of, by this process's clock:
 // what counts is that a node's times move, not what they say.
@@ -23,6 +27,7 @@ type heartbeat struct {
 	heard   time.Time
 	renewed metav1.MicroTime // of the lease
 	posted  metav1.Time      // of the Ready condition
+	promise time.Duration    // how long the lease lasts
 }
 
 func (h *heartbeats) ofLocked(name string) *heartbeat {
@@ -38,6 +43,7 @@ func (h *heartbeats) lease(lease *coordinationv1.Lease) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.ofLocked(lease.Name).promise = time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second
 	if b := h.ofLocked(lease.Name); b.renewed.Time.Before(lease.Spec.RenewTime.Time) {
 		b.renewed, b.heard = *lease.Spec.RenewTime, h.clock.Now()
 	}
@@ -57,6 +63,14 @@ func (h *heartbeats) last(node *corev1.Node) time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.ofLocked(node.Name).heard
+}
+
+// longer is by how much a node's lease lasts longer than a kubelet's does. Such
+// a node is given that much more time; upstream gives all the same.
+func (h *heartbeats) longer(node string) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return max(h.ofLocked(node).promise-kubeletLease, 0)
 }
 
 func (h *heartbeats) forget(name string) {

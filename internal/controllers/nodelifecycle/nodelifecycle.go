@@ -4,6 +4,7 @@
 package nodelifecycle
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -24,14 +25,19 @@ import (
 )
 
 const (
-	nodeIndex = "spec.nodeName"
-	// gracePeriod is how long a node may be silent; a new one has startupGrace.
-	gracePeriod  = 50 * time.Second
-	startupGrace = 60 * time.Second
-	// recheck is when a taint that must wait for the zone's state is thought of again.
-	recheck      = 5 * time.Second
-	conflictWait = 20 * time.Millisecond
+	nodeIndex     = "spec.nodeName"
+	gracePeriod   = 50 * time.Second
+	startupGrace  = 60 * time.Second
+	monitorPeriod = 5 * time.Second
+	conflictWait  = 20 * time.Millisecond
 )
+
+// Periods are the times that node lifecycle goes by. Zero values are upstream's.
+type Periods struct {
+	Grace   time.Duration // how long a node may be silent; 50 s
+	Startup time.Duration // and a new one; 1 min
+	Monitor time.Duration // when a taint that must wait for the zone's state is thought of again; 5 s
+}
 
 // Controller watches over nodes.
 type Controller struct {
@@ -42,17 +48,20 @@ type Controller struct {
 	events controllers.EventRecorder
 	beats  heartbeats
 	zones  zones
+	times  Periods
 }
 
 // New returns a controller that reads through c.Cache.
-func New(c controllers.Config) *Controller {
+func New(c controllers.Config, p Periods) *Controller {
+	p.Grace, p.Startup, p.Monitor = cmp.Or(p.Grace, gracePeriod), cmp.Or(p.Startup, startupGrace), cmp.Or(p.Monitor, monitorPeriod)
 	n := &Controller{
+		times:  p,
 		nodes:  client.Shared[*corev1.Node](c.Cache),
 		pods:   client.Shared[*corev1.Pod](c.Cache),
 		clock:  c.Clock,
 		events: c.Events("node-controller"),
 		beats:  heartbeats{clock: c.Clock, nodes: map[string]*heartbeat{}},
-		zones:  newZones(),
+		zones:  newZones(p.Monitor),
 	}
 	n.pods.AddIndex(nodeIndex, func(pod *corev1.Pod) []string { return []string{pod.Spec.NodeName} })
 	n.loop = controllers.NewLoop("node-lifecycle", c, n.reconcile)
@@ -157,10 +166,11 @@ func sooner(a, b time.Duration) time.Duration {
 // judge makes the conditions of a node that is silent for too long Unknown. It
 // returns the node as it then is, and when to judge again.
 func (n *Controller) judge(ctx context.Context, node *corev1.Node) (*corev1.Node, time.Duration, error) {
-	grace := gracePeriod
+	grace := n.times.Grace
 	if condition(node, corev1.NodeReady) == nil {
-		grace = startupGrace
+		grace = n.times.Startup
 	}
+	grace += n.beats.longer(node.Name)
 	if left := grace - n.clock.Since(n.beats.last(node)); left > 0 {
 		return node, left, nil
 	}

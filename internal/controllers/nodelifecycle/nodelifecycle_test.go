@@ -20,7 +20,7 @@ func run(t *testing.T, nodes int, test func(w *controllertest.World)) {
 	t.Helper()
 	controllertest.Run(t, func(w *controllertest.World) {
 		w.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: corev1.NamespaceNodeLease}})
-		defer w.Start(func(c controllers.Config) []controllertest.Runner { return []controllertest.Runner{New(c)} })()
+		defer w.Start(func(c controllers.Config) []controllertest.Runner { return []controllertest.Runner{New(c, Periods{})} })()
 		for i := range nodes {
 			name := fmt.Sprint("node", i)
 			w.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -115,6 +115,19 @@ func TestASilentNodeBecomesUnknown(t *testing.T) {
 		if got := w.Writes(); len(got) != 0 {
 			t.Errorf("wrote %v while all nodes are well", got)
 		}
+	})
+}
+
+func TestANodeWithALongLeaseMayBeSilentForLonger(t *testing.T) {
+	run(t, 2, func(w *controllertest.World) {
+		patch := map[string]any{"spec": map[string]any{"leaseDurationSeconds": 400, "renewTime": metav1.NowMicro()}}
+		if _, err := client.Of[*coordinationv1.Lease](w.API).MergePatch(w.T.Context(), corev1.NamespaceNodeLease, "node1", patch); err != nil {
+			t.Fatal(err)
+		}
+		pass(w, 2*gracePeriod, "node0")
+		world{w}.want("node1", "")
+		pass(w, 360*time.Second, "node0")
+		world{w}.want("node1", "unreachable:NoExecute unreachable:NoSchedule")
 	})
 }
 

@@ -20,6 +20,8 @@ const (
 // zones counts ready nodes per zone. When many go at once, the network or this
 // process is to blame rather than they, and their pods are better left alone.
 type zones struct {
+	recheck time.Duration
+
 	mu    sync.Mutex // guards zones
 	zones map[string]*zone
 }
@@ -29,7 +31,7 @@ type zone struct {
 	tainted        time.Time // last NoExecute taint
 }
 
-func newZones() zones { return zones{zones: map[string]*zone{}} }
+func newZones(recheck time.Duration) zones { return zones{recheck: recheck, zones: map[string]*zone{}} }
 
 func zoneOf(node *corev1.Node) string { return nodetopology.GetZoneKey(node) }
 
@@ -85,11 +87,11 @@ func (z *zones) admit(name string, now time.Time) (wait time.Duration, ok bool) 
 	defer z.mu.Unlock()
 	zone := z.zones[name]
 	if zone == nil || z.allDisruptedLocked() {
-		return recheck, false
+		return z.recheck, false
 	}
 	pause := zone.pause()
 	if pause == 0 {
-		return recheck, false
+		return z.recheck, false
 	}
 	if left := pause - now.Sub(zone.tainted); left > 0 {
 		return left, false

@@ -25,6 +25,7 @@ type Cache struct {
 	snapshot *framework.Snapshot
 	nodes    map[string]*framework.NodeInfo // also of nodes only known by their pods
 	pods     map[types.UID]*placed
+	assumed  int // of pods
 	order    nodeOrder
 	stale    bool // the snapshot's list of nodes is to be made anew
 	log      changeLog
@@ -76,6 +77,12 @@ func (c *Cache) SetNode(node *corev1.Node) { c.note(change{node: node}) }
 // RemoveNode notes that a node object is gone.
 func (c *Cache) RemoveNode(name string) { c.note(change{removed: name}) }
 
+// Sizes counts nodes, pods on them, and those of the pods that are assumed. The
+// scheduling loop alone calls it.
+func (c *Cache) Sizes() (nodes, pods, assumed int) {
+	return len(c.snapshot.Nodes), len(c.pods), c.assumed
+}
+
 // Forget takes back an Assume, unless the pod has been seen on its node since.
 func (c *Cache) Forget(uid types.UID) { c.note(change{forget: uid}) }
 
@@ -121,6 +128,7 @@ func (c *Cache) place(pod *framework.PodInfo, node string, assumed bool) {
 	if old := c.pods[pod.Pod.UID]; old != nil {
 		if old.node == node && old.info.SameDemand(pod) {
 			c.nodes[node].ReplacePod(old.info, pod)
+			c.assume(old.assumed, assumed)
 			old.info, old.assumed = pod, assumed
 			return
 		}
@@ -132,13 +140,25 @@ func (c *Cache) place(pod *framework.PodInfo, node string, assumed bool) {
 		c.nodes[node] = n
 	}
 	c.pods[pod.Pod.UID] = &placed{info: pod, node: node, assumed: assumed}
+	c.assume(false, assumed)
 	n.AddPod(pod)
 	c.podsChanged(n, pod, 1)
+}
+
+// assume counts assumed pods.
+func (c *Cache) assume(was, is bool) {
+	if was {
+		c.assumed--
+	}
+	if is {
+		c.assumed++
+	}
 }
 
 func (c *Cache) lift(p *placed) {
 	n := c.nodes[p.node]
 	n.RemovePod(p.info)
+	c.assume(p.assumed, false)
 	delete(c.pods, p.info.Pod.UID)
 	c.podsChanged(n, p.info, -1)
 	if n.Node == nil && len(n.Pods) == 0 {

@@ -29,6 +29,8 @@ type Handle struct {
 	Nominate func(pod *PodInfo, node string)
 	// Activate moves a pod to the active queue.
 	Activate func(pod *PodInfo)
+	// Preempted counts the victims of a preemption; nil: nobody counts.
+	Preempted func(victims int)
 	// Allow and Reject answer for a pod that a Permit plugin holds with Wait.
 	Allow  func(pod types.UID, plugin string)
 	Reject func(pod types.UID, plugin, reason string)

@@ -80,6 +80,20 @@ type PostFilterPlugin interface {
 	PostFilter(ctx context.Context, state *CycleState, pod *PodInfo, d *Diagnosis) (*PostFilterResult, *Status)
 }
 
+// Preemption is what a PostFilter would do: the pods that it would have leave a
+// node, or why it would do nothing.
+type Preemption struct {
+	Node    string
+	Victims []*PodInfo
+	Refused string
+}
+
+// PreviewPlugin tells what its PostFilter would do, and does nothing.
+type PreviewPlugin interface {
+	Plugin
+	Preview(ctx context.Context, state *CycleState, pod *PodInfo, d *Diagnosis) (Preemption, error)
+}
+
 // PreScorePlugin prepares Score from the nodes that fit. Skip suppresses Score.
 type PreScorePlugin interface {
 	Plugin

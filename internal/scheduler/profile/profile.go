@@ -151,6 +151,37 @@ func (p *Profile) FilterBy(ctx context.Context, state *framework.CycleState, pod
 	return "", nil
 }
 
+// Verdict is what one plugin has against a node.
+type Verdict struct {
+	Plugin string
+	Status *framework.Status
+}
+
+// FilterAll is Filter by every plugin, also after one has rejected the pod.
+func (p *Profile) FilterAll(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) []Verdict {
+	var verdicts []Verdict
+	for i := range p.filter {
+		f := &p.filter[i]
+		if state.SkipFilter&f.bit != 0 {
+			continue
+		}
+		if s := f.plugin.Filter(ctx, state, pod, node); s != nil && !s.IsSuccess() {
+			verdicts = append(verdicts, Verdict{f.plugin.Name(), s})
+		}
+	}
+	return verdicts
+}
+
+// Preview tells what PostFilter would do, as far as its plugins can tell.
+func (p *Profile) Preview(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, d *framework.Diagnosis) (framework.Preemption, error) {
+	for _, plugin := range p.postFilter {
+		if x, ok := plugin.(framework.PreviewPlugin); ok {
+			return x.Preview(ctx, state, pod, d)
+		}
+	}
+	return framework.Preemption{Refused: "no plugin of this scheduler preempts"}, nil
+}
+
 // FilterWithNominated is Filter, with the pods counted that are as important or
 // more so and wait for this node. The pod must fit with them, as it must not take
 // their place, and without them, as they may never come. It names the plugin that

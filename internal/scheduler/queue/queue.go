@@ -257,6 +257,9 @@ func (q *Queue) Pop(ctx context.Context) (*framework.QueuedPodInfo, error) {
 	}
 }
 
+// Ready signals that a pod may have become active; it is for callers of TryPop.
+func (q *Queue) Ready() <-chan struct{} { return q.ready }
+
 // TryPop is Pop, or nil when no pod is ready.
 func (q *Queue) TryPop() *framework.QueuedPodInfo {
 	q.mu.Lock()

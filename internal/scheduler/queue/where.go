@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"proa/internal/scheduler/framework"
 )
 
 // State is the part of the queue that a pod is in.
@@ -52,4 +54,33 @@ func (q *Queue) Where(uid types.UID) Whereabouts {
 		w.State, w.Until = Unschedulable, p.Added.Add(q.config.MaxWait)
 	}
 	return w
+}
+
+// By names what rejects a pod, and whose pod it is.
+type By struct{ Plugin, Scheduler string }
+
+// Rejections counts the waiting pods by what rejects them.
+func (q *Queue) Rejections() map[By]int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	counts := map[By]int{}
+	for _, p := range q.waiting {
+		if p.GatedBy != "" {
+			continue
+		}
+		for _, plugin := range p.RejectedBy {
+			counts[By{plugin, p.Pod.Spec.SchedulerName}]++
+		}
+	}
+	return counts
+}
+
+// Find returns a pod that waits, wherever it does.
+func (q *Queue) Find(uid types.UID) (*framework.PodInfo, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if p := q.findLocked(uid); p != nil {
+		return p.PodInfo, true
+	}
+	return nil, false
 }

@@ -93,7 +93,7 @@ func (e *Engine) send(f *flight) {
 	answer, err := e.client.Txn(ctx).If(checks...).Then(ops...).Commit()
 	switch {
 	case err != nil:
-		f.txn.Err = fmt.Errorf("etcd: %w", storeError(err))
+		f.txn.Err = storeError(err)
 	case !answer.Succeeded:
 		f.txn.Err, f.seen = store.ErrConflict, answer.Header.Revision
 	default:

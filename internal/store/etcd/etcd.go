@@ -18,6 +18,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,6 +27,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
@@ -55,6 +58,15 @@ const (
 	keepAliveTimeout = 10 * time.Second
 )
 
+// reconnect is how often a lost etcd is tried again: gRPC's own pauses grow to two minutes.
+var reconnect = grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},
+	MinConnectTimeout: 5 * time.Second,
+}
+
+// healthTimeout is how long a health check waits for etcd, as upstream's.
+const healthTimeout = 2 * time.Second
+
 // maxCalls bounds the transactions that are with etcd at the same time. It
 // syncs those that arrive together once.
 const maxCalls = 256
@@ -81,6 +93,8 @@ type Engine struct {
 	moved    chan struct{}         // closed and replaced when revision has changed
 	asking   context.Context       // of the running watch, nil for none
 	ended    error                 // why Follow has ended
+
+	asks asks
 }
 
 var _ store.Follower = (*Engine)(nil)
@@ -96,6 +110,7 @@ func Open(c Config) (*Engine, error) {
 		TLS:                  secure,
 		DialKeepAliveTime:    keepAliveTime,
 		DialKeepAliveTimeout: keepAliveTimeout,
+		DialOptions:          []grpc.DialOption{grpc.WithConnectParams(reconnect)},
 		Logger:               zap.NewNop(),
 	})
 	if err != nil {
@@ -167,9 +182,9 @@ type listed struct {
 func (e *Engine) list(ctx context.Context, revision int64, each func([]listed)) (int64, error) {
 	from, end := e.layout.root, clientv3.GetPrefixRangeEnd(e.layout.root)
 	for {
-		answer, err := e.client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(page), clientv3.WithRev(revision))
+		answer, err := e.page(ctx, from, end, revision)
 		if err != nil {
-			return 0, fmt.Errorf("list from etcd: %w", storeError(err))
+			return 0, fmt.Errorf("list from etcd at %s: %w", strings.Join(e.client.Endpoints(), ", "), storeError(err))
 		}
 		if revision == 0 {
 			revision = answer.Header.Revision
@@ -188,18 +203,13 @@ func (e *Engine) list(ctx context.Context, revision int64, each func([]listed)) 
 	}
 }
 
-// Sync returns after everything that etcd has committed before the call was
-// published, and says up to which revision. Reads of the store are then as
-// fresh as reads of etcd.
-func (e *Engine) Sync(ctx context.Context) (int64, error) {
-	answer, err := e.client.Get(ctx, e.layout.root, clientv3.WithKeysOnly())
-	if err != nil {
-		return 0, fmt.Errorf("ask etcd for its revision: %w", storeError(err))
-	}
-	return answer.Header.Revision, e.waitFor(ctx, answer.Header.Revision)
+func (e *Engine) page(ctx context.Context, from, end string, revision int64) (*clientv3.GetResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.timeout) // it would wait for a connection for ever
+	defer cancel()
+	return e.client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(page), clientv3.WithRev(revision))
 }
 
-// storeError gives etcd's errors the classes of the store.
+// storeError gives etcd's errors the classes of the store and leaves their text.
 func storeError(err error) error {
 	for _, class := range []struct{ etcd, store error }{
 		{rpctypes.ErrCompacted, store.ErrCompacted},
@@ -207,8 +217,17 @@ func storeError(err error) error {
 		{rpctypes.ErrNoSpace, store.ErrNoSpace},
 	} {
 		if errors.Is(err, class.etcd) {
-			return fmt.Errorf("%w: %w", class.store, err)
+			return &classified{err, class.store}
 		}
 	}
-	return err
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return &classified{err, store.ErrUnavailable}
 }
+
+// classified is an error of etcd that belongs to a class of the store's.
+type classified struct{ cause, class error }
+
+func (c *classified) Error() string   { return c.cause.Error() }
+func (c *classified) Unwrap() []error { return []error{c.cause, c.class} }

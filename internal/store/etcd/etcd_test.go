@@ -527,3 +527,45 @@ func BenchmarkCreate(b *testing.B) {
 		})
 	}
 }
+
+func TestAServerCutOffFromEtcdDoesNotPassOldStateForNew(t *testing.T) {
+	server := startServer(t)
+	g := newGate(t, filepath.Join(server.dir, "client"))
+	cut, e := openStore(t, g.endpoint())
+	other, _ := openStore(t, server.endpoint)
+	apply(t, other, "a", "1")
+	if got := synced(t, cut, e)["ns/a"]; got != "1" {
+		t.Fatalf("the store shows %q, want 1", got)
+	}
+	g.set(false)
+	apply(t, other, "a", "2")
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if err := cut.Sync(ctx); err == nil {
+		t.Error("a sync succeeds without etcd")
+	}
+	if _, err := cut.Update(ctx, func(tx *store.Tx) error { return storetest.ApplyIn(tx, "ns", "a", "1") }); err == nil {
+		t.Error("a write that changes nothing of old state succeeds without etcd")
+	}
+	if err := e.Health(ctx); err == nil {
+		t.Error("etcd is healthy behind a closed gate")
+	}
+	g.set(true)
+	var shared sync.WaitGroup
+	for range 50 { // they share questions
+		shared.Go(func() {
+			if err := cut.Sync(t.Context()); err != nil {
+				t.Error(err)
+			} else if got := storetest.Dump(cut.Snapshot())["ns/a"]; got != "2" {
+				t.Errorf("after a sync the store shows %q, want 2", got)
+			}
+		})
+	}
+	shared.Wait()
+	if err := e.Health(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := other.Sync(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"path"
 	"strings"
 
@@ -94,3 +95,12 @@ func objectKey(gr schema.GroupResource, tail string) (store.Key, bool) {
 	}
 	return k, gr.Resource != "" && k.Name != "" && !strings.Contains(k.Name, "/")
 }
+
+// Paths returns where upstream keeps objects below a prefix, by default
+// /registry: encrypted values are bound to that place on every engine.
+func Paths(prefix string, builtin []schema.GroupResource) func(store.Key) string {
+	return newLayout(cmp.Or(prefix, "/registry"), builtin).path
+}
+
+// Path says where the engine keeps an object.
+func (e *Engine) Path(k store.Key) string { return e.layout.path(k) }

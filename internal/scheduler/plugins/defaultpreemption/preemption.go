@@ -99,6 +99,19 @@ func (p *Plugin) PostFilter(ctx context.Context, state *framework.CycleState, po
 	return &framework.PostFilterResult{NominatedNode: best.node.Name()}, nil
 }
 
+// Preview tells whom PostFilter would have leave, extenders not asked.
+func (p *Plugin) Preview(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, d *framework.Diagnosis) (framework.Preemption, error) {
+	if message := p.ineligible(pod, d); message != "" {
+		return framework.Preemption{Refused: message}, nil
+	}
+	candidates, account, err := p.candidates(ctx, state, pod, d)
+	if err != nil || len(candidates) == 0 {
+		return framework.Preemption{Refused: framework.NoneAvailable(d.AllNodes, account)}, err
+	}
+	best := pick(candidates)
+	return framework.Preemption{Node: best.node.Name(), Victims: best.victims}, nil
+}
+
 // ineligible says why a pod may not preempt, empty when it may. It may not do so
 // again while its last victims are still leaving.
 func (p *Plugin) ineligible(pod *framework.PodInfo, d *framework.Diagnosis) string {

@@ -20,6 +20,9 @@ func (p *Plugin) preempt(pod *framework.PodInfo, c candidate) {
 	p.mu.Lock()
 	p.preempting[pod.Pod.UID] = struct{}{}
 	p.mu.Unlock()
+	if p.handle.Preempted != nil {
+		p.handle.Preempted(len(c.victims))
+	}
 	// Pods of lower priority that hoped for this node would not fit any more.
 	for _, n := range p.handle.Nominated(c.node.Name()) {
 		if n.Priority < pod.Priority {

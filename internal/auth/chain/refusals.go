@@ -1,13 +1,9 @@
-package auth
+package chain
 
 import (
-	"context"
-	"errors"
 	"strings"
 
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
-	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
 // refusals are what authorizers without an opinion said.
@@ -32,12 +28,4 @@ func (r *refusals) err() error {
 		return nil
 	}
 	return utilerrors.NewAggregate(r.errs)
-}
-
-// unknownRules is the rule resolver of an authorizer whose rules cannot be
-// listed: SelfSubjectRulesReview says that its answer is incomplete.
-type unknownRules struct{ why string }
-
-func (u unknownRules) RulesFor(context.Context, user.Info, string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
-	return nil, nil, true, errors.New(u.why)
 }

@@ -1,0 +1,258 @@
+package byname
+
+import (
+	"context"
+	"crypto"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/util/keyutil"
+
+	"proa/internal/apis/builtin"
+	"proa/internal/apiserver/connect"
+	"proa/internal/auth"
+	"proa/internal/controlplane"
+	"proa/internal/store/etcd"
+)
+
+// APIServer is kube-apiserver: it serves the objects of an etcd. Nothing but the
+// API runs in it: no controller, no scheduler, no node.
+func APIServer(args []string) int {
+	return execute(command("kube-apiserver", "The Kubernetes API on an etcd", &apiServer{}), args[1:])
+}
+
+type apiServer struct {
+	serving
+	controlplane.Flags // those that every API server of this program takes
+
+	advertiseAddress net.IP
+	externalHostname string
+
+	etcd         etcd.Config
+	backend      string
+	mediaType    string
+	eventTTL     time.Duration
+	featureGates string
+	runtime      string
+
+	accounts struct {
+		issuers    []string
+		jwksURI    string
+		audiences  []string
+		keyFiles   []string
+		signingKey string
+		maxLife    time.Duration
+	}
+	serviceCIDRs string
+	nodePorts    utilnet.PortRange
+
+	kubelet struct{ cert, key, ca string }
+
+	allowPrivileged bool
+}
+
+func (s *apiServer) add(fs *pflag.FlagSet) {
+	s.serving.add(fs, "apiserver", 6443)
+	s.Flags.Add(fs)
+	fs.IPVar(&s.advertiseAddress, "advertise-address", nil, "address that the kubernetes Service leads to (default: --bind-address, or that of the default route)")
+	fs.StringVar(&s.externalHostname, "external-hostname", "", "name that the API tells clients as its own")
+	fs.BoolVar(&s.allowPrivileged, "allow-privileged", false, "allow privileged containers")
+	s.addStorage(fs)
+	s.addAccounts(fs)
+	fs.StringVar(&s.serviceCIDRs, "service-cluster-ip-range", "10.0.0.0/24", "ranges that Services get their addresses from, at most one per IP family")
+	s.nodePorts = utilnet.PortRange{Base: 30000, Size: 2768}
+	fs.Var(&s.nodePorts, "service-node-port-range", "ports of Services that are visible on nodes")
+	fs.StringVar(&s.kubelet.cert, "kubelet-client-certificate", "", "client certificate for kubelets")
+	fs.StringVar(&s.kubelet.key, "kubelet-client-key", "", "key of the client certificate for kubelets")
+	fs.StringVar(&s.kubelet.ca, "kubelet-certificate-authority", "", "certificate authorities of kubelets")
+	fs.StringVar(&s.featureGates, "feature-gates", "", "feature gates: A=true,B=false")
+	fs.StringVar(&s.runtime, "runtime-config", "", "APIs to serve: api/all=true, group/version=false, group/version/resource=true")
+}
+
+func (s *apiServer) addStorage(fs *pflag.FlagSet) {
+	fs.StringSliceVar(&s.etcd.Endpoints, "etcd-servers", nil, "URLs of etcd")
+	fs.StringVar(&s.etcd.Prefix, "etcd-prefix", "/registry", "what all keys in etcd begin with")
+	fs.StringVar(&s.etcd.CAFile, "etcd-cafile", "", "certificate authorities of etcd")
+	fs.StringVar(&s.etcd.CertFile, "etcd-certfile", "", "client certificate for etcd")
+	fs.StringVar(&s.etcd.KeyFile, "etcd-keyfile", "", "key of the client certificate for etcd")
+	fs.StringVar(&s.backend, "storage-backend", "etcd3", "kind of storage: etcd3")
+	fs.StringVar(&s.mediaType, "storage-media-type", protobuf, "encoding of built-in kinds in etcd: "+protobuf)
+	fs.DurationVar(&s.eventTTL, "event-ttl", time.Hour, "how long Events are kept")
+}
+
+const protobuf = "application/vnd.kubernetes.protobuf"
+
+func (s *apiServer) addAccounts(fs *pflag.FlagSet) {
+	a := &s.accounts
+	fs.StringArrayVar(&a.issuers, "service-account-issuer", nil, "iss claim of service account tokens")
+	fs.StringVar(&a.jwksURI, "service-account-jwks-uri", "", "URL of the keys that discovery of service account tokens announces (default: <issuer>/openid/v1/jwks)")
+	fs.StringSliceVar(&a.audiences, "api-audiences", nil, "audiences of tokens that are good here (default: the issuer)")
+	fs.StringArrayVar(&a.keyFiles, "service-account-key-file", nil, "PEM keys or certificates that verify service account tokens (default: the signing key)")
+	fs.StringVar(&a.signingKey, "service-account-signing-key-file", "", "PEM key that signs service account tokens")
+	fs.DurationVar(&a.maxLife, "service-account-max-token-expiration", 0, "longest life of a token; 0: no limit")
+}
+
+// run serves until ctx ends.
+func (s *apiServer) run(ctx context.Context) error {
+	if err := s.validate(); err != nil {
+		return err
+	}
+	config, err := s.config()
+	if err != nil {
+		return err
+	}
+	if config.Listener, err = s.listen(); err != nil {
+		return err
+	}
+	cp, err := controlplane.Open(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer cp.Close()
+	slog.Info("Serving securely", "address", config.Listener.Addr().String())
+	return cp.Run(ctx)
+}
+
+// validate refuses what upstream refuses, in its words.
+func (s *apiServer) validate() error {
+	var errs []error
+	refuse := func(when bool, message string) {
+		if when {
+			errs = append(errs, errors.New(message))
+		}
+	}
+	refuse(len(s.etcd.Endpoints) == 0, "--etcd-servers must be specified")
+	refuse(s.backend != "etcd3", "--storage-backend invalid, allowed values: etcd3. If not specified, it will default to 'etcd3'")
+	refuse(s.mediaType != protobuf, fmt.Sprintf("--storage-media-type %q invalid, allowed values: %s", s.mediaType, protobuf))
+	refuse(s.port < 1 || s.port > 65535, fmt.Sprintf("--secure-port %d must be between 1 and 65535, inclusive. It cannot be turned off with 0", s.port))
+	refuse(len(s.accounts.issuers) == 0, "service-account-issuer is a required flag")
+	refuse(len(s.accounts.issuers) > 1, "--service-account-issuer: one issuer at a time")
+	refuse(s.accounts.signingKey == "" || len(s.accounts.issuers) == 0, "--service-account-signing-key-file and --service-account-issuer are required flags")
+	return utilerrors.NewAggregate(errs)
+}
+
+func (s *apiServer) config() (c controlplane.Config, err error) {
+	c.Gates, c.Runtime, err = builtin.Options{FeatureGates: s.featureGates, RuntimeConfig: s.runtime}.Parse()
+	if err != nil {
+		return c, err
+	}
+	c.Engine, c.EventTTL = controlplane.Etcd(s.etcd), s.eventTTL
+	if c.EventTTL == 0 {
+		c.EventTTL = -1 // for ever
+	}
+	if c.Registry.ServiceCIDRs, err = prefixes("--service-cluster-ip-range", s.serviceCIDRs); err != nil {
+		return c, err
+	}
+	c.Registry.NodePortRange = s.nodePorts
+	advertised, err := s.advertised()
+	if err != nil {
+		return c, err
+	}
+	if !advertised.IsLoopback() { // pods could not follow
+		c.Registry.AdvertiseAddress = advertised
+	}
+	c.Admission.NoPrivileged = !s.allowPrivileged
+	if c.Auth, err = s.authentication(); err != nil {
+		return c, err
+	}
+	host := s.externalHostname
+	if host == "" {
+		host = advertised.String()
+	}
+	c.Server.Address = net.JoinHostPort(host, strconv.Itoa(s.port))
+	if c.Server.TLS, err = s.certificate(advertised, c.Registry.ServiceCIDRs[0]); err != nil {
+		return c, err
+	}
+	c.Auth.ClientCA = c.Server.TLS.ClientCAs
+	if c.Server.Kubelet, err = s.kubelets(); err != nil {
+		return c, err
+	}
+	return c, s.Flags.Apply(&c)
+}
+
+// prefixes reads a list of address ranges.
+func prefixes(flag, list string) (all []netip.Prefix, err error) {
+	for _, text := range strings.Split(list, ",") {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", flag, err)
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// advertised is the server's address for others.
+func (s *apiServer) advertised() (netip.Addr, error) {
+	ip := s.advertiseAddress
+	if ip == nil || ip.IsUnspecified() {
+		var err error
+		if ip, err = utilnet.ResolveBindAddress(s.bindAddress); err != nil {
+			ip = s.bindAddress // a host without a route: only itself can ask
+			slog.Debug("No address of this host to advertise", "err", err)
+		}
+	}
+	addr, ok := netip.AddrFromSlice(ip)
+	if !ok {
+		return addr, fmt.Errorf("--advertise-address %s: no address", ip)
+	}
+	return addr.Unmap(), nil
+}
+
+func (s *apiServer) certificate(advertised netip.Addr, services netip.Prefix) (*tls.Config, error) {
+	names := []string{"kubernetes.default.svc", "kubernetes.default", "kubernetes", "localhost"}
+	ips := []net.IP{net.IPv4(127, 0, 0, 1), advertised.AsSlice(), services.Masked().Addr().Next().AsSlice()}
+	return s.serving.tls(names, ips)
+}
+
+// authentication is what the flags of service accounts say.
+func (s *apiServer) authentication() (auth.Config, error) {
+	a := s.accounts
+	c := auth.Config{Issuer: a.issuers[0], JWKSURI: a.jwksURI, Audiences: a.audiences, MaxTokenLife: a.maxLife}
+	key, err := keyutil.PrivateKeyFromFile(a.signingKey)
+	if err != nil {
+		return c, fmt.Errorf("failed to parse service-account-issuer-key-file: %w", err)
+	}
+	signer, ok := key.(crypto.Signer)
+	if !ok {
+		return c, fmt.Errorf("--service-account-signing-key-file: a %T cannot sign", key)
+	}
+	c.ServiceAccountKey = signer
+	for _, file := range a.keyFiles {
+		keys, err := keyutil.PublicKeysFromFile(file)
+		if err != nil {
+			return c, fmt.Errorf("--service-account-key-file: %w", err)
+		}
+		for _, k := range keys {
+			c.VerificationKeys = append(c.VerificationKeys, k)
+		}
+	}
+	return c, nil
+}
+
+// kubelets says how node agents are reached.
+func (s *apiServer) kubelets() (connect.Config, error) {
+	t := &tls.Config{}
+	c := connect.Config{KubeletTLS: t}
+	var err error
+	if s.kubelet.cert != "" || s.kubelet.key != "" {
+		pair, err := tls.LoadX509KeyPair(s.kubelet.cert, s.kubelet.key)
+		if err != nil {
+			return c, fmt.Errorf("--kubelet-client-certificate: %w", err)
+		}
+		t.Certificates = []tls.Certificate{pair}
+	}
+	t.RootCAs, err = pool("--kubelet-certificate-authority", s.kubelet.ca)
+	t.InsecureSkipVerify = s.kubelet.ca == "" // as upstream: no authority, no check
+	return c, err
+}

@@ -1,0 +1,73 @@
+package byname
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/utils/clock"
+
+	"proa/internal/apis/builtin"
+	"proa/internal/client"
+	"proa/internal/scheduler"
+	schedulerconfig "proa/internal/scheduler/config"
+)
+
+// Scheduler is kube-scheduler: it binds the pods of an API server to its nodes.
+func Scheduler(args []string) int {
+	return execute(command("kube-scheduler", "Binds pods to nodes", &schedulerDaemon{}), args[1:])
+}
+
+type schedulerDaemon struct {
+	status
+	remote
+	config string
+}
+
+func (s *schedulerDaemon) add(fs *pflag.FlagSet) {
+	s.status.add(fs, "kube-scheduler", 10259)
+	s.remote.add(fs, "kube-scheduler")
+	fs.StringVar(&s.config, "config", "", "file with a KubeSchedulerConfiguration")
+}
+
+// run schedules until ctx ends.
+func (s *schedulerDaemon) run(ctx context.Context) error {
+	var settings schedulerconfig.Settings
+	if s.config != "" {
+		var err error
+		if settings, err = schedulerconfig.Load(s.config); err != nil {
+			return fmt.Errorf("--config: %w", err)
+		}
+	}
+	access, err := s.access()
+	if err != nil {
+		return err
+	}
+	if s.reviewer, err = client.NewHTTP(access, builtin.Catalogue()); err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.status.run(ctx) })
+	g.Go(func() error {
+		return s.whileLeading(ctx, access, func(ctx context.Context) error { return s.schedule(ctx, settings) })
+	})
+	return g.Wait()
+}
+
+func (s *schedulerDaemon) schedule(ctx context.Context, settings schedulerconfig.Settings) error {
+	cache := client.NewCache(s.reviewer)
+	scheduling, err := scheduler.New(scheduler.Config{Settings: settings, Cache: cache, Clock: clock.RealClock{}, Metrics: s.metrics})
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return cache.Run(ctx) })
+	g.Go(func() error {
+		if cache.WaitForSync(ctx) != nil {
+			return nil // ctx ended
+		}
+		return scheduling.Run(ctx)
+	})
+	return g.Wait()
+}

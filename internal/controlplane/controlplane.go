@@ -1,0 +1,278 @@
+// Package controlplane is an API server: a store, who may ask, what is admitted,
+// the request path, custom resources, and the port that serves it all. It knows
+// no node, no directory and no kubeconfig, so that it is the same thing below
+// `proa up`, as kube-apiserver by name, and within a test.
+package controlplane
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/utils/clock"
+
+	"proa/internal/admission"
+	"proa/internal/admission/policy"
+	"proa/internal/admission/webhook"
+	"proa/internal/apiextensions"
+	"proa/internal/apis"
+	"proa/internal/apis/builtin"
+	"proa/internal/apis/feature"
+	"proa/internal/apiserver"
+	"proa/internal/apiserver/aggregator"
+	"proa/internal/apiserver/apply"
+	"proa/internal/apiserver/registry"
+	"proa/internal/auth"
+	"proa/internal/auth/rbac"
+	"proa/internal/client"
+	"proa/internal/controllers"
+	"proa/internal/controllers/apiservice"
+	"proa/internal/controllers/clustertrust"
+	"proa/internal/controllers/customresource"
+	"proa/internal/store"
+	"proa/internal/store/encryption"
+)
+
+// Config says what a control plane is made of. Engine and Listener are required.
+// The parts have their own configurations; what connects them (stores,
+// catalogues, authorizers, clocks) is filled in.
+type Config struct {
+	// Engine opens what keeps the objects of a catalogue. It is closed with the
+	// control plane.
+	Engine func(*apis.Catalogue) (store.Engine, error)
+
+	// Listener is the API's port. It is closed with the control plane, and when
+	// Open fails.
+	Listener net.Listener
+
+	// Gates and Runtime choose what is served; their zero values are upstream's
+	// defaults.
+	Gates   feature.Gates
+	Runtime feature.Runtime
+
+	Auth      auth.Config
+	Admission admission.Config
+	Registry  registry.Config
+	Server    apiserver.Config
+
+	// FrontProxy is who this server is to servers that serve a part of the API.
+	// Nil: they believe nothing that it says of users.
+	FrontProxy *tls.Certificate
+	// Trust is what such servers can read about this one's clients.
+	Trust clustertrust.Trust
+
+	// Encryption keeps values unreadable on the disk; without a File they are not.
+	Encryption encryption.Config
+
+	EventTTL time.Duration    // how long Events are kept; 0 means 1 hour, less: for ever
+	Clock    clock.WithTicker // nil: the real one
+}
+
+// ControlPlane is one API server.
+type ControlPlane struct {
+	Store    *store.Store
+	Auth     *auth.Auth
+	Registry *registry.Registry
+
+	config      Config
+	catalogue   *apis.Catalogue
+	chain       *admission.Chain
+	server      *apiserver.Server
+	aggregator  *aggregator.Aggregator
+	definitions *apiextensions.Definitions
+	upkeep      []component            // of the store
+	encryption  *encryption.Encryption // nil: nothing is encrypted
+
+	cache      *client.Cache // of what the server's own controllers read
+	components []component
+}
+
+// component is anything that works until its context ends.
+type component interface {
+	Run(ctx context.Context) error
+}
+
+// Open puts a control plane together and makes the objects that every cluster
+// has. Nothing is served before Run.
+func Open(ctx context.Context, c Config) (*ControlPlane, error) {
+	if c.Engine == nil || c.Listener == nil {
+		return nil, errors.New("control plane: an engine and a listener are required")
+	}
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	cp := &ControlPlane{config: c, catalogue: builtin.Serving(c.Gates, c.Runtime)}
+	if err := cp.open(ctx); err != nil {
+		c.Listener.Close()
+		return nil, err
+	}
+	return cp, nil
+}
+
+func (cp *ControlPlane) open(ctx context.Context) error {
+	engine, err := cp.config.Engine(cp.catalogue)
+	if err != nil {
+		return fmt.Errorf("open store: %w", err)
+	}
+	if err := cp.openStore(ctx, engine); err != nil {
+		engine.Close()
+		return err
+	}
+	cp.upkeep = append(cp.upkeep, newCompactor(engine, cp.Store, cp.config.Clock))
+	if cp.config.EventTTL >= 0 {
+		cp.upkeep = append(cp.upkeep, newExpiry(cp.Store, cp.config.EventTTL, cp.config.Clock))
+	}
+	cp.config.Server.Checks = append(engineChecks(engine), cp.config.Server.Checks...)
+	if err := cp.assemble(ctx); err != nil {
+		cp.closeStore()
+		return err
+	}
+	return nil
+}
+
+func (cp *ControlPlane) assemble(ctx context.Context) (err error) {
+	if cp.Auth, err = auth.New(cp.authConfig()); err != nil {
+		return fmt.Errorf("authentication: %w", err)
+	}
+	if cp.chain, err = cp.newChain(); err != nil {
+		return err
+	}
+	if cp.Registry, err = registry.New(cp.registryConfig()); err != nil {
+		return err
+	}
+	cp.handleReviews()
+	if cp.definitions, err = apiextensions.New(apiextensions.Config{Store: cp.Store, Catalogue: cp.catalogue}); err != nil {
+		return err
+	}
+	if err := rbac.Bootstrap(ctx, cp.Store, cp.config.Clock); err != nil {
+		return fmt.Errorf("bootstrap roles: %w", err)
+	}
+	if err := cp.Registry.Bootstrap(ctx); err != nil {
+		return fmt.Errorf("bootstrap objects: %w", err)
+	}
+	if cp.aggregator, err = aggregator.New(aggregator.Config{Store: cp.Store, Certificate: cp.config.FrontProxy, Clock: cp.config.Clock}); err != nil {
+		return err
+	}
+	cp.addControllers()
+	cp.server, err = apiserver.New(cp.serverConfig())
+	return err
+}
+
+func (cp *ControlPlane) authConfig() auth.Config {
+	c := cp.config.Auth
+	c.Store, c.Clock = cp.Store, cp.config.Clock
+	return c
+}
+
+// newChain returns the admission plugins, with those that users configure.
+func (cp *ControlPlane) newChain() (*admission.Chain, error) {
+	mutatingHooks, validatingHooks, err := webhook.New(webhook.Config{
+		Store: cp.Store, Catalogue: cp.catalogue, Authorizer: cp.Auth.Authorizer,
+	})
+	if err != nil {
+		return nil, err
+	}
+	mutatingPolicies, validatingPolicies := policy.New(policy.Config{
+		Store: cp.Store, Catalogue: cp.catalogue, Authorizer: cp.Auth.Authorizer, Types: apply.Types,
+	})
+	c := cp.config.Admission
+	c.Store, c.Catalogue, c.Authorizer, c.RBAC = cp.Store, cp.catalogue, cp.Auth.Authorizer, cp.Auth.RBAC
+	c.Policies = []any{mutatingPolicies, validatingPolicies}
+	c.Webhooks = []any{mutatingHooks, validatingHooks}
+	return admission.New(c)
+}
+
+func (cp *ControlPlane) registryConfig() registry.Config {
+	c := cp.config.Registry
+	c.Store, c.Catalogue, c.Admission, c.Authorizer, c.Clock = cp.Store, cp.catalogue, cp.chain, cp.Auth.Authorizer, cp.config.Clock
+	if addr, ok := cp.config.Listener.Addr().(*net.TCPAddr); ok && c.SecurePort == 0 {
+		c.SecurePort = addr.Port
+	}
+	return c
+}
+
+// handleReviews connects the kinds that are answered, not stored, behind
+// admission: a node's token requests are held to its pods there.
+func (cp *ControlPlane) handleReviews() {
+	for endpoint, handle := range cp.Auth.Handlers() {
+		if resource, ok := cp.catalogue.Stored(endpoint.GroupResource); ok {
+			handle = cp.chain.Guard(resource, endpoint.Subresource, handle)
+		}
+		cp.Registry.Handle(endpoint.GroupResource, endpoint.Subresource,
+			func(ctx context.Context, q *registry.Request, obj apis.Object, _ metav1.CreateOptions) (apis.Object, error) {
+				return handle(ctx, q.User, q.Namespace, q.Name, obj)
+			})
+	}
+}
+
+// addControllers adds those that are part of an API server: they serve what its
+// objects say.
+func (cp *ControlPlane) addControllers() {
+	cp.cache = client.NewCache(cp.As(user.APIServerUser, user.SystemPrivilegedGroup))
+	c := controllers.Config{Cache: cp.cache, Clock: cp.config.Clock}
+	cp.components = []component{
+		customresource.New(c, cp.definitions, cp.catalogue),
+		apiservice.NewRegistration(c, cp.catalogue),
+		apiservice.NewAvailability(c, cp.aggregator.Probe),
+		clustertrust.New(c, cp.config.Trust),
+		cp.aggregator,
+	}
+}
+
+func (cp *ControlPlane) serverConfig() apiserver.Config {
+	c := cp.config.Server
+	c.Registry, c.Store, c.Admission, c.Aggregator = cp.Registry, cp.Store, cp.chain, cp.aggregator
+	c.Authenticator, c.Authorizer = cp.Auth.Authenticator, cp.Auth.Authorizer
+	c.Features, c.Clock = cp.config.Gates, cp.config.Clock
+	c.JWKS, c.OpenIDConfiguration = cp.Auth.Tokens.JWKS(), cp.Auth.Tokens.Discovery()
+	if c.Version.GitVersion == "" {
+		c.Version = KubernetesVersion()
+	}
+	return c
+}
+
+// Catalogue is what is served, custom resources included.
+func (cp *ControlPlane) Catalogue() *apis.Catalogue { return cp.catalogue }
+
+// Aggregator knows what other servers serve.
+func (cp *ControlPlane) Aggregator() *aggregator.Aggregator { return cp.aggregator }
+
+// As is the API in this process, as one user.
+func (cp *ControlPlane) As(name string, groups ...string) client.API {
+	return cp.Registry.As(&user.DefaultInfo{Name: name, Groups: append(groups, user.AllAuthenticated)})
+}
+
+// Run serves the API until ctx ends.
+func (cp *ControlPlane) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return cp.server.Run(ctx, cp.config.Listener) })
+	g.Go(func() error { return cp.Auth.Run(ctx) })
+	g.Go(func() error { return cp.definitions.Run(ctx) })
+	for _, c := range cp.upkeep {
+		g.Go(func() error { return c.Run(ctx) })
+	}
+	g.Go(func() error { return cp.cache.Run(ctx) })
+	g.Go(func() error {
+		_ = cp.cache.WaitForSync(ctx) // when ctx ends first, the components only clean up
+		for _, c := range cp.components {
+			g.Go(func() error { return c.Run(ctx) })
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+// Close releases the port and the store; nothing runs any more.
+func (cp *ControlPlane) Close() {
+	cp.config.Listener.Close()
+	if err := cp.closeStore(); err != nil {
+		slog.Error("close store", "err", err)
+	}
+}

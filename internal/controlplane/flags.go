@@ -1,0 +1,86 @@
+package controlplane
+
+import (
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	authflags "proa/internal/auth/flags"
+)
+
+// Flags are upstream's flags of an API server that mean the same whatever starts
+// it. Those that name files make them absolute.
+type Flags struct {
+	auth       authflags.Flags
+	encryption encryptionFlags
+	requests   requestFlags
+	audit      auditFlags
+	admission  struct{ enable, disable []string }
+	set        *pflag.FlagSet
+}
+
+// Add registers the flags.
+func (f *Flags) Add(fs *pflag.FlagSet) {
+	f.set = pflag.NewFlagSet("API server", pflag.ContinueOnError)
+	f.auth.Add(f.set)
+	f.requests.add(f.set)
+	f.audit.add(f.set)
+	f.set.Var(&f.encryption.file, "encryption-provider-config", "file with an EncryptionConfiguration: what is encrypted at rest, and how")
+	f.set.BoolVar(&f.encryption.reload, "encryption-provider-config-automatic-reload", false, "read that file again when it changes")
+	f.set.StringSliceVar(&f.admission.enable, "enable-admission-plugins", nil, "admission plugins that run besides those that do by default")
+	f.set.StringSliceVar(&f.admission.disable, "disable-admission-plugins", nil, "admission plugins that do not run although they do by default")
+	fs.AddFlagSet(f.set)
+}
+
+// Apply changes c to what the flags ask for. It reads the files that they name.
+func (f *Flags) Apply(c *Config) error {
+	c.Admission.Enable, c.Admission.Disable = f.admission.enable, f.admission.disable
+	if err := f.encryption.apply(c); err != nil {
+		return err
+	}
+	if err := f.requests.apply(&c.Server); err != nil {
+		return err
+	}
+	var err error
+	if c.Server.Audit, err = f.audit.config(); err != nil {
+		return err
+	}
+	c.Server.Flags = f.inForce()
+	return f.auth.Apply(&c.Auth)
+}
+
+// Given returns the flags that were given, as ParseFlags reads them.
+func (f *Flags) Given() map[string]string {
+	given := map[string]string{}
+	f.set.VisitAll(func(flag *pflag.Flag) {
+		if !flag.Changed {
+			return
+		}
+		text := flag.Value.String()
+		switch flag.Value.Type() {
+		case "stringSlice", "stringToString":
+			text = strings.TrimSuffix(strings.TrimPrefix(text, "["), "]")
+		}
+		given[flag.Name] = text
+	})
+	return given
+}
+
+// ParseFlags returns flags as they were given, by name.
+func ParseFlags(given map[string]string) (*Flags, error) {
+	f := &Flags{}
+	f.Add(pflag.NewFlagSet("API server", pflag.ContinueOnError))
+	for name, value := range given {
+		if err := f.set.Set(name, value); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// inForce are the values of all flags.
+func (f *Flags) inForce() map[string]string {
+	values := map[string]string{}
+	f.set.VisitAll(func(flag *pflag.Flag) { values[flag.Name] = flag.Value.String() })
+	return values
+}

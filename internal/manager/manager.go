@@ -1,0 +1,140 @@
+// Package manager is the list of controllers: what a kube-controller-manager
+// runs. All of them read one cache, in the process of the API server or over HTTP,
+// and each writes as a user of its own.
+package manager
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	"proa/internal/apis"
+	"proa/internal/apiserver/aggregator"
+	"proa/internal/client"
+	"proa/internal/controllers"
+	"proa/internal/controllers/csr"
+	"proa/internal/controllers/horizontalpodautoscaler"
+	"proa/internal/controllers/nodeipam"
+	"proa/internal/controllers/nodelifecycle"
+	"proa/internal/controllers/serviceaccounttoken"
+	"proa/internal/volume"
+)
+
+// Config says what the controllers work on and with. Cache, As and Catalogue are
+// required. A controller whose means are absent does not run.
+type Config struct {
+	// Cache is what the controllers read. Who made it runs it, after New. What
+	// upstream writes as system:kube-controller-manager goes through its API.
+	Cache *client.Cache
+	// As is the API as the service account of one controller in kube-system.
+	As        func(account string) client.API
+	Catalogue *apis.Catalogue
+	// Aggregator knows the kinds of other servers. Nil: there are none.
+	Aggregator *aggregator.Aggregator
+	Clock      clock.WithTicker // nil: the real one
+
+	// Controllers are names as upstream's flag --controllers has them: "*" for all
+	// that are on by default, "a" and "-a" for one. Empty: "*".
+	Controllers []string
+
+	RootCA  []byte                    // PEM, published in every namespace and in tokens; nil: neither
+	Token   serviceaccounttoken.Issue // makes the tokens of Secrets; nil: nobody does
+	Sign    csr.Sign                  // signs approved certificate requests; nil: nobody does
+	Serving csr.Serving               // limits of serving certificates that are approved by themselves
+
+	NodePeriods nodelifecycle.Periods // how long nodes may be silent
+
+	PodCIDRs []netip.Prefix // that nodes get their ranges from; none: they get none
+
+	Metrics        horizontalpodautoscaler.Raw // custom and external metrics; nil: none are known
+	TerminatedPods int                         // that are kept before the oldest go; 0: 12 500
+	LocalPath      volume.LocalPath            // the class local-path; zero: none
+}
+
+// Manager is the controllers that are on.
+type Manager struct {
+	// Ranges gives nodes their pod addresses; nil when that is off.
+	Ranges *nodeipam.Controller
+
+	running []controller
+}
+
+type controller interface {
+	Run(ctx context.Context) error
+}
+
+// New makes the controllers that c asks for, and with them the informers that
+// the cache must run. An error is a user's mistake.
+func New(ctx context.Context, c Config) (*Manager, error) {
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	if len(c.Controllers) == 0 {
+		c.Controllers = []string{"*"}
+	}
+	if err := checkNames(c.Controllers); err != nil {
+		return nil, err
+	}
+	b := &builder{Config: c, ctx: ctx, manager: &Manager{}}
+	for _, e := range entries {
+		if !e.on(c.Controllers) {
+			continue
+		}
+		made, err := e.make(b)
+		if err != nil {
+			return nil, err
+		}
+		b.manager.running = append(b.manager.running, made...)
+	}
+	return b.manager, nil
+}
+
+// Run works until ctx ends. The cache must have synced, unless ctx has ended
+// before: Run then releases what New has made.
+func (m *Manager) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, c := range m.running {
+		g.Go(func() error { return c.Run(ctx) })
+	}
+	return g.Wait()
+}
+
+// Names are the names that Config.Controllers may hold, sorted, and those among
+// them that are off by default.
+func Names() (all, off []string) {
+	for _, e := range entries {
+		all = append(all, e.name)
+		if e.off {
+			off = append(off, e.name)
+		}
+	}
+	slices.Sort(all)
+	slices.Sort(off)
+	return all, off
+}
+
+// builder is what entries make their controllers from.
+type builder struct {
+	Config
+	ctx     context.Context // of the recorders
+	manager *Manager
+}
+
+// as is what a controller is built from that writes as one service account.
+func (b *builder) as(account string) controllers.Config { return b.with(b.As(account)) }
+
+// itself is what a controller is built from that writes as the manager.
+func (b *builder) itself() controllers.Config { return b.with(b.Cache.API()) }
+
+func (b *builder) with(api client.API) controllers.Config {
+	return controllers.Config{
+		Cache: b.Cache.As(api), Clock: b.Clock,
+		Recorder: func(component string) record.EventRecorder {
+			return client.NewRecorder(b.ctx, api, component, "")
+		},
+	}
+}
