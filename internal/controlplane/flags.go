@@ -46,7 +46,22 @@ func (f *Flags) Apply(c *Config) error {
 		return err
 	}
 	c.Server.Flags = f.inForce()
-	return f.auth.Apply(&c.Auth)
+	if err := f.auth.Apply(&c.Auth); err != nil {
+		return err
+	}
+	return f.tellFrontProxy(c)
+}
+
+// tellFrontProxy lets extension servers know the front proxy that the flags name.
+func (f *Flags) tellFrontProxy(c *Config) error {
+	authorities, err := f.auth.FrontProxyAuthorities()
+	if err != nil || authorities == nil {
+		return err
+	}
+	h := c.Auth.FrontProxyHeaders
+	c.Trust.FrontProxyCA, c.Trust.FrontProxyNames = authorities, c.Auth.FrontProxyNames
+	c.Trust.UserHeaders, c.Trust.UIDHeaders, c.Trust.GroupHeaders, c.Trust.ExtraPrefixes = h.User, h.UID, h.Group, h.ExtraPrefix
+	return nil
 }
 
 // Given returns the flags that were given, as ParseFlags reads them.

@@ -107,14 +107,17 @@ func (l *lab) pod(name string) *corev1.Pod {
 	return pod
 }
 
-// await returns the pod once it is as wanted.
+// await returns the pod once it is there and as wanted.
 func (l *lab) await(name, what string, is func(*corev1.Pod) bool) *corev1.Pod {
 	l.Helper()
 	deadline := time.Now().Add(settle)
 	for {
-		pod := l.pod(name)
-		if is(pod) {
+		pod, err := clients().CoreV1().Pods(l.ns).Get(l.Context(), name, metav1.GetOptions{})
+		if err == nil && is(pod) {
 			return pod
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			l.Fatal(err)
 		}
 		if time.Now().After(deadline) {
 			status, _ := json.MarshalIndent(pod.Status, "", " ")

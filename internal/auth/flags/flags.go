@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -115,4 +116,13 @@ func (f *Flags) frontProxy(c *auth.Config) error {
 	}
 	c.FrontProxyHeaders = h.Headers
 	return nil
+}
+
+// FrontProxyAuthorities returns the certificates of --requestheader-client-ca-file
+// in PEM, nil without one.
+func (f *Flags) FrontProxyAuthorities() ([]byte, error) {
+	if f.requestHeader.ca == "" {
+		return nil, nil
+	}
+	return os.ReadFile(string(f.requestHeader.ca))
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -57,6 +58,7 @@ type apiServer struct {
 	nodePorts    utilnet.PortRange
 
 	kubelet struct{ cert, key, ca string }
+	proxy   struct{ cert, key string }
 
 	allowPrivileged bool
 }
@@ -75,6 +77,8 @@ func (s *apiServer) add(fs *pflag.FlagSet) {
 	fs.StringVar(&s.kubelet.cert, "kubelet-client-certificate", "", "client certificate for kubelets")
 	fs.StringVar(&s.kubelet.key, "kubelet-client-key", "", "key of the client certificate for kubelets")
 	fs.StringVar(&s.kubelet.ca, "kubelet-certificate-authority", "", "certificate authorities of kubelets")
+	fs.StringVar(&s.proxy.cert, "proxy-client-cert-file", "", "client certificate for extension servers")
+	fs.StringVar(&s.proxy.key, "proxy-client-key-file", "", "key of the client certificate for extension servers")
 	fs.StringVar(&s.featureGates, "feature-gates", "", "feature gates: A=true,B=false")
 	fs.StringVar(&s.runtime, "runtime-config", "", "APIs to serve: api/all=true, group/version=false, group/version/resource=true")
 }
@@ -177,6 +181,14 @@ func (s *apiServer) config() (c controlplane.Config, err error) {
 	if c.Server.Kubelet, err = s.kubelets(); err != nil {
 		return c, err
 	}
+	if c.FrontProxy, err = s.frontProxy(); err != nil {
+		return c, err
+	}
+	if s.clientCAFile != "" {
+		if c.Trust.ClientCA, err = os.ReadFile(s.clientCAFile); err != nil {
+			return c, fmt.Errorf("--client-ca-file: %w", err)
+		}
+	}
 	return c, s.Flags.Apply(&c)
 }
 
@@ -255,4 +267,16 @@ func (s *apiServer) kubelets() (connect.Config, error) {
 	t.RootCAs, err = pool("--kubelet-certificate-authority", s.kubelet.ca)
 	t.InsecureSkipVerify = s.kubelet.ca == "" // as upstream: no authority, no check
 	return c, err
+}
+
+// frontProxy is who this server is to extension servers, nil for nobody.
+func (s *apiServer) frontProxy() (*tls.Certificate, error) {
+	if s.proxy.cert == "" && s.proxy.key == "" {
+		return nil, nil
+	}
+	pair, err := tls.LoadX509KeyPair(s.proxy.cert, s.proxy.key)
+	if err != nil {
+		return nil, fmt.Errorf("--proxy-client-cert-file: %w", err)
+	}
+	return &pair, nil
 }

@@ -34,6 +34,7 @@ const patience = time.Minute
 // envtestFlags are those that envtest gives, and kwokctl besides.
 var envtestFlags = map[string]string{
 	"kube-apiserver": "advertise-address allow-privileged api-audiences authorization-mode bind-address cert-dir client-ca-file disable-admission-plugins " +
+		"audit-log-path audit-policy-file enable-priority-and-fairness max-requests-inflight max-mutating-requests-inflight proxy-client-cert-file proxy-client-key-file " +
 		"enable-admission-plugins etcd-prefix etcd-servers feature-gates runtime-config secure-port service-account-issuer service-account-key-file " +
 		"service-account-signing-key-file service-cluster-ip-range tls-cert-file tls-private-key-file",
 	"kube-controller-manager": "node-monitor-period node-monitor-grace-period kubeconfig authorization-always-allow-paths bind-address secure-port root-ca-file " +
@@ -111,7 +112,9 @@ func TestTheDaemonsMakeACluster(t *testing.T) {
 		"--client-ca-file="+filepath.Join(dir, "client-cert-auth-ca.crt"), "--disable-admission-plugins=ServiceAccount",
 		"--etcd-servers="+startEtcd(t), "--secure-port="+port, "--service-account-issuer=https://127.0.0.1:"+port+"/",
 		"--service-account-key-file="+filepath.Join(dir, "sa-signer.crt"), "--service-account-signing-key-file="+filepath.Join(dir, "sa-signer.key"),
-		"--service-cluster-ip-range=10.0.0.0/24")
+		"--service-cluster-ip-range=10.0.0.0/24",
+		"--requestheader-client-ca-file="+filepath.Join(dir, "client-cert-auth-ca.crt"), "--requestheader-allowed-names=front-proxy",
+		"--proxy-client-cert-file="+filepath.Join(dir, "apiserver.crt"), "--proxy-client-key-file="+filepath.Join(dir, "apiserver.key"))
 	access := authority.access(port)
 	await(t, "https://127.0.0.1:"+port+"/healthz")
 	api := kubernetes.NewForConfigOrDie(access)
@@ -127,6 +130,11 @@ func TestTheDaemonsMakeACluster(t *testing.T) {
 	if _, err := api.CoreV1().Pods("default").Create(ctx, pod(), metav1.CreateOptions{}); err != nil {
 		t.Errorf("a privileged pod, which the flag allows, without a service account: %v", err)
 	}
+	eventually(t, "extension servers can know its clients", func(ctx context.Context) (bool, error) {
+		trust, err := api.CoreV1().ConfigMaps("kube-system").Get(ctx, "extension-apiserver-authentication", metav1.GetOptions{})
+		return err == nil && trust.Data["client-ca-file"] != "" && trust.Data["requestheader-client-ca-file"] == trust.Data["client-ca-file"] &&
+			trust.Data["requestheader-allowed-names"] == `["front-proxy"]`, nil
+	})
 	token, err := api.CoreV1().ServiceAccounts("default").CreateToken(ctx, makeAccount(t, api), tokenRequest(), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
