@@ -33,10 +33,19 @@ type Row struct {
 	Note   string `json:"note,omitempty"`
 }
 
+// Controller is one of upstream's controllers.
+type Controller struct {
+	Name   string `json:"name"`
+	Status string `json:"status"`         // runs, missing or external
+	Room   string `json:"room,omitempty"` // the package that is it
+	Note   string `json:"note,omitempty"`
+}
+
 // Ledger is the whole file.
 type Ledger struct {
-	Features    []Row `json:"features"`
-	Conformance []Row `json:"conformance"`
+	Features    []Row        `json:"features"`
+	Conformance []Row        `json:"conformance"`
+	Controllers []Controller `json:"controllers"`
 }
 
 var statuses = []string{"works", "partial", "vm", "refused", "missing"}
@@ -92,6 +101,11 @@ func (l *Ledger) check() []string {
 		}
 		seen[row.ID] = true
 		problems = append(problems, row.check()...)
+	}
+	for _, c := range l.Controllers {
+		if _, err := os.Stat(c.Room); c.Status == "runs" && err != nil {
+			problems = append(problems, fmt.Sprintf("%s: runs, but %v", c.Name, err))
+		}
 	}
 	return append(problems, missingIDs(seen)...)
 }
@@ -175,6 +189,7 @@ on them yet answer a create with a warning that says so.
 `)
 	writeSummary(&b, "Features", l.Features)
 	writeSummary(&b, "Conformance checklist (upstream 1.37)", l.Conformance)
+	writeControllers(&b, l.Controllers)
 	writeRows(&b, "Features", l.Features)
 	writeRows(&b, "Conformance", l.Conformance)
 	return b.Bytes()
@@ -189,6 +204,14 @@ func writeSummary(b *bytes.Buffer, title string, rows []Row) {
 			count[r.Status]++
 		}
 		fmt.Fprintf(b, "| %s | %d | %d | %d | %d | %d |\n", area, count["works"], count["partial"], count["vm"], count["refused"], count["missing"])
+	}
+	b.WriteString("\n")
+}
+
+func writeControllers(b *bytes.Buffer, controllers []Controller) {
+	b.WriteString("## Controllers\n\nUpstream's, by its names. *external* ones are run by others against the same API.\n\n| controller | here | in | note |\n|---|---|---|---|\n")
+	for _, c := range controllers {
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", c.Name, c.Status, c.Room, c.Note)
 	}
 	b.WriteString("\n")
 }

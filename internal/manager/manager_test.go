@@ -1,0 +1,69 @@
+package manager
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// The ledger's table of upstream's controllers says of each that is made here
+// that it runs.
+func TestTheLedgerKnowsEveryController(t *testing.T) {
+	data, err := os.ReadFile("../../test/features.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ledger struct {
+		Controllers []struct{ Name, Status string }
+	}
+	if err := yaml.Unmarshal(data, &ledger); err != nil {
+		t.Fatal(err)
+	}
+	status := map[string]string{}
+	for _, c := range ledger.Controllers {
+		status[c.Name] = c.Status
+	}
+	// Upstream has three for requests of certificates.
+	split := map[string][]string{"certificatesigningrequest-controller": {
+		"certificatesigningrequest-approving-controller", "certificatesigningrequest-signing-controller", "certificatesigningrequest-cleaner-controller",
+	}}
+	for _, e := range entries {
+		names := split[e.name]
+		if names == nil {
+			names = []string{e.name}
+		}
+		for _, name := range names {
+			if status[name] != "runs" {
+				t.Errorf("%s is %q in the ledger", name, status[name])
+			}
+		}
+	}
+	// Upstream's other controllers of volumes are one with the binder here.
+	binder := []string{"ephemeral-volume-controller", "persistentvolume-protection-controller", "persistentvolumeclaim-protection-controller"}
+	for name, s := range status {
+		made := slices.ContainsFunc(entries, func(e entry) bool { return e.name == name || slices.Contains(split[e.name], name) })
+		if s == "runs" && !made && !slices.Contains(binder, name) {
+			t.Errorf("%s runs by the ledger, but nobody makes it", name)
+		}
+	}
+}
+
+func TestControllersAreChosenByName(t *testing.T) {
+	for _, c := range []struct {
+		names []string
+		entry entry
+		want  bool
+	}{
+		{[]string{"*"}, entry{name: "a"}, true},
+		{[]string{"*"}, entry{name: "a", off: true}, false},
+		{[]string{"*", "a"}, entry{name: "a", off: true}, true},
+		{[]string{"*", "-a"}, entry{name: "a"}, false},
+		{[]string{"b"}, entry{name: "a"}, false},
+	} {
+		if got := c.entry.on(c.names); got != c.want {
+			t.Errorf("%s of %v: %v", c.entry.name, c.names, got)
+		}
+	}
+}
