@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/util/retry"
 )
 
 // A pod's object from its creation to its end, as a watch sees it.
@@ -36,9 +37,13 @@ func TestPodObjects(t *testing.T) {
 	if err != nil || !conditionIs(out, "example.org/Shown", corev1.ConditionTrue) || !conditionIs(out, corev1.PodReady, corev1.ConditionTrue) {
 		t.Errorf("patched status: %v, %v", out.Status.Conditions, err)
 	}
-	replaced := l.pod("p")
-	replaced.Status.Conditions = append(replaced.Status.Conditions, corev1.PodCondition{Type: "example.org/More", Status: corev1.ConditionTrue})
-	if out, err = pods.UpdateStatus(ctx, replaced, metav1.UpdateOptions{}); err != nil || !conditionIs(out, "example.org/More", corev1.ConditionTrue) {
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error { // with the kubelet
+		replaced := l.pod("p")
+		replaced.Status.Conditions = append(replaced.Status.Conditions, corev1.PodCondition{Type: "example.org/More", Status: corev1.ConditionTrue})
+		out, err = pods.UpdateStatus(ctx, replaced, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil || !conditionIs(out, "example.org/More", corev1.ConditionTrue) {
 		t.Errorf("replaced status: %v", err)
 	}
 	if err := pods.Delete(ctx, "p", metav1.DeleteOptions{}); err != nil {
