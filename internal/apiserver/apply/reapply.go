@@ -35,7 +35,7 @@ func (m *Manager) reapply(live apis.Object, config *unstructured.Unstructured, m
 		return nil, false
 	}
 	obj := live.DeepCopyObject().(apis.Object)
-	s := setter{}
+	s := setter{noStatus: m.filter != nil && m.subresource == ""}
 	if !s.object(m.differ.root, owned, config.Object, obj) || s.visited != owned.Size() {
 		return nil, false
 	}
@@ -84,7 +84,10 @@ func ownEntry(entries []metav1.ManagedFieldsEntry, manager, subresource string) 
 
 // setter sets the values of a configuration in a Go struct, as far as they are
 // of fields in a set. It counts the members of the set that it has met.
-type setter struct{ visited int }
+type setter struct {
+	visited  int
+	noStatus bool // no write here can own the status
+}
 
 // object is record for a whole object, whose identity nobody owns.
 func (s *setter) object(n *node, owned *fieldpath.Set, config map[string]any, to apis.Object) bool {
@@ -98,6 +101,10 @@ func (s *setter) object(n *node, owned *fieldpath.Set, config map[string]any, to
 				return false
 			}
 			continue
+		case "status":
+			if s.noStatus && empty(v) { // what a Go client sends of a status that it did not set
+				continue
+			}
 		}
 		if !s.field(n, owned, name, v, fields) {
 			return false

@@ -31,7 +31,7 @@ func configuration(t *testing.T, obj apis.Object, apiVersion, kind string) *unst
 	for _, name := range []string{"creationTimestamp", "uid", "managedFields", "resourceVersion"} {
 		unstructured.RemoveNestedField(u.Object, "metadata", name)
 	}
-	unstructured.RemoveNestedField(u.Object, "status")
+	u.Object["status"] = map[string]any{}
 	unstructured.RemoveNestedField(u.Object, "spec", "template", "metadata", "creationTimestamp")
 	u.SetAPIVersion(apiVersion)
 	u.SetKind(kind)
@@ -168,7 +168,8 @@ func (m *Manager) sameTimes(t *testing.T, fast, slow, live apis.Object) {
 
 func TestOnlyAnApplyOfTheSameFieldsIsReapplied(t *testing.T) {
 	m := New(clocktesting.NewFakePassiveClock(time.Unix(1e9, 0))).mustFor(t,
-		&apis.Resource{Version: "v1", Kind: "Pod", Plural: "pods", New: apis.New[corev1.Pod]}, "")
+		&apis.Resource{Version: "v1", Kind: "Pod", Plural: "pods", New: apis.New[corev1.Pod],
+			Subresources: []apis.Subresource{{Name: "status"}}}, "")
 	config := func(change ...func(map[string]any)) *unstructured.Unstructured {
 		u := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "v1", "kind": "Pod",
@@ -205,6 +206,7 @@ func TestOnlyAnApplyOfTheSameFieldsIsReapplied(t *testing.T) {
 		covered bool
 	}{
 		"the same":                     {live, config(), "one", true},
+		"an empty status":              {live, config(set(map[string]any{}, "status")), "one", true},
 		"another value":                {live, config(set("m", "spec", "nodeName")), "one", true},
 		"another quantity":             {live, config(set([]any{map[string]any{"name": "c", "image": "i", "ports": []any{map[string]any{"containerPort": int64(80)}}, "resources": map[string]any{"limits": map[string]any{"cpu": "2"}}}}, "spec", "containers")), "one", true},
 		"another manager":              {live, config(), "two", false},
