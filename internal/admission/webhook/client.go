@@ -4,26 +4,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/url"
-	"slices"
-	"strconv"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionv1beta1 "k8s.io/api/admission/v1beta1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
 	"proa/internal/store"
+	"proa/internal/store/backend"
 )
 
 const (
@@ -117,54 +111,11 @@ func (l *limited) Read(p []byte) (int, error) {
 // endpoints finds who stands behind a service, without the service proxy.
 type endpoints struct{ store *store.Store }
 
-var (
-	services = schema.GroupResource{Resource: "services"}
-	slicesOf = schema.GroupResource{Group: discoveryv1.GroupName, Resource: "endpointslices"}
-)
-
 // ResolveEndpoint picks one ready endpoint of a service's port at random.
 func (e endpoints) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
-	sn := e.store.Snapshot()
-	item, err := sn.Get(store.Key{Resource: services, Namespace: namespace, Name: name})
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "service"}, name)
-	}
+	host, err := backend.Pick(e.store.Snapshot(), namespace, name, port)
 	if err != nil {
 		return nil, err
 	}
-	svc := item.Object.(*corev1.Service)
-	if svc.Spec.Type == corev1.ServiceTypeExternalName {
-		return &url.URL{Scheme: "https", Host: net.JoinHostPort(svc.Spec.ExternalName, strconv.Itoa(int(port)))}, nil
-	}
-	i := slices.IndexFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool { return p.Port == port })
-	if i < 0 {
-		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", port, name))
-	}
-	hosts := readyHosts(sn, svc, svc.Spec.Ports[i].Name)
-	if len(hosts) == 0 {
-		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", name))
-	}
-	return &url.URL{Scheme: "https", Host: hosts[rand.IntN(len(hosts))]}, nil
-}
-
-func readyHosts(sn *store.Snapshot, svc *corev1.Service, portName string) []string {
-	var hosts []string
-	sn.Range(slicesOf, svc.Namespace, store.Key{}, func(item *store.Item) bool {
-		slice, ok := item.Object.(*discoveryv1.EndpointSlice)
-		if !ok || slice.Labels[discoveryv1.LabelServiceName] != svc.Name || slice.AddressType == discoveryv1.AddressTypeFQDN {
-			return true
-		}
-		for _, p := range slice.Ports {
-			if p.Port == nil || ptr.Deref(p.Name, "") != portName {
-				continue
-			}
-			for _, e := range slice.Endpoints {
-				if len(e.Addresses) > 0 && ptr.Deref(e.Conditions.Ready, true) {
-					hosts = append(hosts, net.JoinHostPort(e.Addresses[0], strconv.Itoa(int(*p.Port))))
-				}
-			}
-		}
-		return true
-	})
-	return hosts
+	return &url.URL{Scheme: "https", Host: host}, nil
 }

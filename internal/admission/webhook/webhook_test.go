@@ -610,7 +610,7 @@ func (w *world) endpoint(port int32, ready bool) {
 	w.t.Helper()
 	w.must(w.create(ref("services"), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "hook"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "https", Port: 443}}}}))
 	_, err := w.store.Update(w.ctx, func(tx *store.Tx) error {
-		_, err := tx.Create(store.Key{Resource: slicesOf, Namespace: "default", Name: "hook-1"}, &discoveryv1.EndpointSlice{
+		_, err := tx.Create(store.Key{Resource: discoveryv1.SchemeGroupVersion.WithResource("endpointslices").GroupResource(), Namespace: "default", Name: "hook-1"}, &discoveryv1.EndpointSlice{
 			ObjectMeta: metav1.ObjectMeta{Name: "hook-1", Namespace: "default", Labels: map[string]string{discoveryv1.LabelServiceName: "hook"}}, AddressType: discoveryv1.AddressTypeIPv4,
 			Ports:     []discoveryv1.EndpointPort{{Name: ptr.To("https"), Port: &port}},
 			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"127.0.0.1"}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},

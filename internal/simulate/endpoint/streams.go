@@ -30,13 +30,8 @@ type podStreams struct {
 }
 
 func (e *Endpoint) exec(w http.ResponseWriter, r *http.Request) {
-	pod, ok := e.find(w, r)
+	pod, opts, ok := e.terminal(w, r)
 	if !ok {
-		return
-	}
-	opts, err := remotecommand.NewOptions(r)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	remotecommand.ServeExec(w, r, podStreams{e, pod}, pod.Name, string(pod.UID), r.PathValue("container"), r.URL.Query()["command"],
@@ -44,17 +39,27 @@ func (e *Endpoint) exec(w http.ResponseWriter, r *http.Request) {
 }
 
 func (e *Endpoint) attach(w http.ResponseWriter, r *http.Request) {
-	pod, ok := e.find(w, r)
+	pod, opts, ok := e.terminal(w, r)
 	if !ok {
-		return
-	}
-	opts, err := remotecommand.NewOptions(r)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	remotecommand.ServeAttach(w, r, podStreams{e, pod}, pod.Name, string(pod.UID), r.PathValue("container"),
 		opts, streamIdle, streamStart, remotecommand.SupportedStreamingProtocols)
+}
+
+// terminal finds the pod of a request and the streams that it asks for, or answers
+// what is wrong with it.
+func (e *Endpoint) terminal(w http.ResponseWriter, r *http.Request) (*corev1.Pod, *remotecommand.Options, bool) {
+	pod, ok := e.find(w, r)
+	if !ok {
+		return nil, nil, false
+	}
+	opts, err := remotecommand.NewOptions(r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return nil, nil, false
+	}
+	return pod, opts, true
 }
 
 func (e *Endpoint) portForward(w http.ResponseWriter, r *http.Request) {

@@ -1,4 +1,6 @@
-package aggregator
+// Package backend finds who stands behind a Service, for the API server's own
+// calls: the service proxy of nodes has no part in them.
+package backend
 
 import (
 	"errors"
@@ -22,10 +24,9 @@ var (
 	endpointSlices = schema.GroupResource{Group: discoveryv1.GroupName, Resource: "endpointslices"}
 )
 
-// resolve picks one ready endpoint of a Service's port at random: as with
-// upstream's --enable-aggregator-routing, the service proxy has no part in it.
-func (a *Aggregator) resolve(namespace, name string, port int32) (host string, err error) {
-	sn := a.store.Snapshot()
+// Pick returns host:port of one ready endpoint of a Service's port at random.
+// The error is NotFound or ServiceUnavailable, in upstream's words.
+func Pick(sn *store.Snapshot, namespace, name string, port int32) (string, error) {
 	item, err := sn.Get(store.Key{Resource: services, Namespace: namespace, Name: name})
 	if errors.Is(err, store.ErrNotFound) {
 		return "", apierrors.NewNotFound(schema.GroupResource{Resource: "service"}, name)
