@@ -173,10 +173,13 @@ e2e: build images clients
 	@PROA_E2E=required $(COMPILED) $(GO) test -trimpath -count=1 -timeout 30m ./test/e2e
 	$(call say,e2e,test/datastore)
 	@PROA_E2E=required $(COMPILED) $(GO) test -trimpath -count=1 -timeout 10m ./test/datastore
+	$(call say,e2e,test/suites)
+	@PROA_SUITES=controller-runtime-client$(comma)controller-runtime-envtest $(COMPILED) $(GO) test -trimpath -count=1 -timeout 20m ./test/suites
 
+# SUITES=a,b runs some of them, RECORD=1 writes what they give to test/suites/results.yaml.
 test-suites: proa ## suites of other projects against Proa in the place of envtest's binaries
 	$(call say,test,test/suites)
-	@PROA_SUITES=$(or $(SUITES),all) $(GO) test -count=1 -timeout 120m -v ./test/suites
+	@PROA_SUITES=$(or $(SUITES),all) $(COMPILED) $(GO) test -trimpath -count=1 -timeout 180m -v ./test/suites $(if $(RECORD),-record)
 
 features: | check-go
 	@$(GO) run ./test/ledger

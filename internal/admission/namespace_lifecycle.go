@@ -42,7 +42,11 @@ func (p NamespaceLifecycle) Commit(tx *store.Tx, a *Attributes) error {
 	if a.Operation != admissionv1.Create || a.Namespace == "" || a.of(namespaces) {
 		return nil
 	}
-	return p.check(tx, a)
+	err := p.check(tx, a)
+	if apierrors.IsNotFound(err) && p.check(p.Store.Snapshot(), a) == nil {
+		return nil // it was made meanwhile: the transaction runs again
+	}
+	return err
 }
 
 func (NamespaceLifecycle) check(r reader, a *Attributes) error {

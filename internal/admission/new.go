@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	admissionapi "k8s.io/pod-security-admission/admission/api"
+	"k8s.io/utils/clock"
 
 	"proa/internal/apis"
 	"proa/internal/auth/rbac"
@@ -27,7 +29,16 @@ type Config struct {
 	// Enable and Disable name plugins, as the flags of upstream's API server.
 	Enable, Disable []string
 
-	PodSecurity *admissionapi.PodSecurityConfiguration // nil: privileged by default
+	// Configurations are those of plugins, as files have them.
+	Configurations Configurations
+	// PodSecurity is what holds without a file; nil: privileged.
+	PodSecurity *admissionapi.PodSecurityConfiguration
+
+	// MakeNamespace creates a namespace; required when NamespaceAutoProvision is
+	// enabled.
+	MakeNamespace func(ctx context.Context, name string) error
+
+	Clock clock.PassiveClock // nil: the real one
 
 	// Policies and Webhooks run at their places: what mutates after the built-in
 	// mutators, what validates before the quota is charged. Each is a Mutator or a
@@ -41,10 +52,14 @@ type Config struct {
 	Suffix func() string
 }
 
+// plugin is one of the chain, or how it is made where it is on.
 type plugin struct {
 	plugin any
 	off    bool // unless enabled
 	fixed  bool // cannot be disabled
+
+	called string
+	new    func() (any, error)
 }
 
 type named interface{ Name() string }
@@ -57,15 +72,11 @@ func New(c Config) (*Chain, error) {
 	if c.Suffix == nil {
 		c.Suffix = func() string { return rand.String(5) }
 	}
-	podSecurity, err := NewPodSecurity(c.Store, c.PodSecurity)
-	if err != nil {
-		return nil, fmt.Errorf("admission plugin PodSecurity: %w", err)
-	}
-	known := ordered(c, podSecurity)
+	known := ordered(c)
 	if err := checkNames(known, c.Enable, nil); err != nil {
 		return nil, fmt.Errorf("enable-admission-plugins plugin %w", err)
 	}
-	if err := checkNames(known, c.Disable, absent); err != nil {
+	if err := checkNames(known, c.Disable, elsewhere); err != nil {
 		return nil, fmt.Errorf("disable-admission-plugins plugin %w", err)
 	}
 	for _, name := range c.Enable {
@@ -75,30 +86,66 @@ func New(c Config) (*Chain, error) {
 	}
 	var on []any
 	for _, p := range known {
-		n, isNamed := p.plugin.(named)
-		switch {
-		case !isNamed || p.fixed:
-			on = append(on, p.plugin)
-		case slices.Contains(c.Disable, n.Name()):
-		case !p.off || slices.Contains(c.Enable, n.Name()):
-			on = append(on, p.plugin)
+		name, isNamed := p.name()
+		if isNamed && !p.fixed && (slices.Contains(c.Disable, name) || p.off && !slices.Contains(c.Enable, name)) {
+			continue
 		}
+		made, err := p.make()
+		if err != nil {
+			return nil, fmt.Errorf("couldn't init admission plugin %q: %w", name, err)
+		}
+		on = append(on, made)
 	}
 	return NewChain(on...), nil
 }
 
-func ordered(c Config, podSecurity *PodSecurity) []plugin {
+// name is a plugin's own, or for one that is still to be made, the given one.
+func (p plugin) name() (string, bool) {
+	if p.new != nil {
+		return p.called, true
+	}
+	n, ok := p.plugin.(named)
+	if !ok {
+		return "", false
+	}
+	return n.Name(), true
+}
+
+func (p plugin) make() (any, error) {
+	if p.new != nil {
+		return p.new()
+	}
+	return p.plugin, nil
+}
+
+// reads makes a plugin out of its configuration.
+func reads[T any](c Config, name string, off bool, from func(document []byte) (T, error)) plugin {
+	return plugin{called: name, off: off, new: func() (any, error) { return from(c.Configurations[name]) }}
+}
+
+func ordered(c Config) []plugin {
 	s := c.Store
 	list := []plugin{
+		{plugin: AlwaysAdmit{}, off: true},
+		{plugin: NamespaceAutoProvision{s, c.MakeNamespace}, off: true},
 		{plugin: NamespaceLifecycle{s}},
+		{plugin: NamespaceExists{s}, off: true},
+		{plugin: LimitPodHardAntiAffinityTopology{}, off: true},
 		{plugin: LimitRanger{s}},
 		{plugin: ServiceAccount{s, c.Suffix}},
 		{plugin: NodeRestriction{s, c.Authorizer}},
 		{plugin: TaintNodesByCondition{}},
 		{plugin: AlwaysPullImages{}, off: true},
-		{plugin: podSecurity},
+		reads(c, "ImagePolicyWebhook", true, NewImagePolicyWebhook),
+		reads(c, "PodSecurity", false, func(document []byte) (*PodSecurity, error) { return NewPodSecurity(s, c.PodSecurity, document) }),
+		reads(c, "PodNodeSelector", true, func(document []byte) (PodNodeSelector, error) { return NewPodNodeSelector(s, document) }),
 		{plugin: Priority{s}},
 		{plugin: DefaultTolerationSeconds{}},
+		reads(c, "PodTolerationRestriction", true, func(document []byte) (PodTolerationRestriction, error) {
+			return NewPodTolerationRestriction(s, document)
+		}),
+		reads(c, "EventRateLimit", true, func(document []byte) (EventRateLimit, error) { return NewEventRateLimit(document, c.Clock) }),
+		{plugin: ExtendedResourceToleration{}, off: true},
 		{plugin: DefaultStorageClass{s}},
 		{plugin: StorageObjectInUseProtection{}},
 		{plugin: OwnerReferencesPermissionEnforcement{c.Authorizer, c.Catalogue}, off: true},
@@ -121,22 +168,18 @@ func ordered(c Config, podSecurity *PodSecurity) []plugin {
 	for _, p := range slices.Concat(c.Policies, c.Webhooks) {
 		list = append(list, plugin{plugin: p})
 	}
-	return append(list, plugin{plugin: ResourceQuota{}})
+	return append(list, plugin{plugin: ResourceQuota{}}, plugin{plugin: AlwaysDeny{}, off: true})
 }
 
-// absent are upstream's plugins that never run here, so that disabling them is
-// no mistake: those with a part of their own, and those no cluster turns on by default.
-var absent = []string{
-	"AlwaysAdmit", "AlwaysDeny", "EventRateLimit", "ExtendedResourceToleration", "ImagePolicyWebhook",
-	"LimitPodHardAntiAffinityTopology", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "NamespaceAutoProvision",
-	"NamespaceExists", "PodNodeSelector", "PodTolerationRestriction", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook",
-}
+// elsewhere are the plugins that come with the configuration; disabling them is no
+// mistake where there are none.
+var elsewhere = []string{"MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook"}
 
 func checkNames(known []plugin, names, others []string) error {
 	for _, name := range names {
 		if !slices.Contains(others, name) && !slices.ContainsFunc(known, func(p plugin) bool {
-			n, ok := p.plugin.(named)
-			return ok && n.Name() == name
+			n, ok := p.name()
+			return ok && n == name
 		}) {
 			return fmt.Errorf("%q is unknown", name)
 		}

@@ -3,13 +3,16 @@ package admission
 import (
 	"context"
 	"slices"
+	"sync"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/warning"
+	"k8s.io/component-base/metrics/legacyregistry"
 	podsecurity "k8s.io/pod-security-admission/admission"
 	admissionapi "k8s.io/pod-security-admission/admission/api"
+	"k8s.io/pod-security-admission/admission/api/load"
 	"k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/metrics"
 	"k8s.io/pod-security-admission/policy"
@@ -21,9 +24,15 @@ import (
 // namespace name, and warns about templates that would make pods in breach.
 type PodSecurity struct{ admission *podsecurity.Admission }
 
-// NewPodSecurity returns the plugin. A nil configuration is upstream's default:
-// privileged where a namespace has no labels.
-func NewPodSecurity(s *store.Store, c *admissionapi.PodSecurityConfiguration) (*PodSecurity, error) {
+// NewPodSecurity returns the plugin. Its configuration is the document, or else c;
+// without both it is upstream's default: privileged where a namespace has no labels.
+func NewPodSecurity(s *store.Store, c *admissionapi.PodSecurityConfiguration, document []byte) (*PodSecurity, error) {
+	if document != nil {
+		var err error
+		if c, err = load.LoadFromData(document); err != nil {
+			return nil, err
+		}
+	}
 	if c == nil {
 		c = &admissionapi.PodSecurityConfiguration{Defaults: admissionapi.PodSecurityDefaults{
 			Enforce: "privileged", EnforceVersion: "latest",
@@ -37,7 +46,7 @@ func NewPodSecurity(s *store.Store, c *admissionapi.PodSecurityConfiguration) (*
 	}
 	lookup := podSecurityLookup{s}
 	p := &PodSecurity{&podsecurity.Admission{
-		Configuration: c, Evaluator: evaluator, Metrics: unrecorded{},
+		Configuration: c, Evaluator: evaluator, Metrics: recorder(),
 		PodSpecExtractor: podsecurity.DefaultPodSpecExtractor{}, NamespaceGetter: lookup, PodLister: lookup,
 	}}
 	if err := p.admission.CompleteConfiguration(); err != nil {
@@ -93,10 +102,9 @@ func (l podSecurityLookup) ListPods(_ context.Context, namespace string) ([]*cor
 	return slices.Clip(all[*corev1.Pod](l.store.Snapshot(), pods, namespace)), nil
 }
 
-// unrecorded keeps no metrics: the request path counts rejections by plugin.
-type unrecorded struct{}
-
-func (unrecorded) RecordEvaluation(metrics.Decision, api.LevelVersion, metrics.Mode, api.Attributes) {
-}
-func (unrecorded) RecordExemption(api.Attributes)   {}
-func (unrecorded) RecordError(bool, api.Attributes) {}
+// recorder counts evaluations, exemptions and errors, as pod_security_*.
+var recorder = sync.OnceValue(func() *metrics.PrometheusRecorder {
+	r := metrics.NewPrometheusRecorder(api.GetAPIVersion())
+	r.MustRegister(legacyregistry.MustRegister)
+	return r
+})

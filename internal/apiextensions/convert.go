@@ -6,7 +6,6 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"proa/internal/apis"
 )
@@ -55,7 +54,8 @@ func (renaming) prepare([]apis.Object, *version) {}
 func (d *definition) convert(obj apis.Object, to string) (apis.Object, error) {
 	target := d.versions[to]
 	if target == nil {
-		return nil, runtime.NewNotRegisteredErrForKind("custom resources", d.kind(to))
+		// Not a NotRegisteredError: whoever owns fields in a version that is gone makes an apply fail, as upstream's.
+		return nil, fmt.Errorf("request to convert CR to an invalid group/version: %s", d.kind(to).GroupVersion())
 	}
 	return d.converter.convert(obj.(*unstructured.Unstructured), target)
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa/internal/client"
@@ -209,6 +210,7 @@ embedded: {type: object, x-kubernetes-embedded-resource: true, properties: {spec
 	wantText(t, dig(model, "properties", "spec", "properties", "colour"), `{"default":"red","type":"string"}`)
 	wantText(t, dig(model, "properties", "spec", "properties", "any"), `{"type":"object","x-kubernetes-preserve-unknown-fields":true}`)
 	wantText(t, dig(model, "properties", "spec", "properties", "embedded", "required"), `["kind","apiVersion"]`)
+	wantText(t, dig(model, "properties", "metadata", "description"), "Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata")
 	wantText(t, dig(model, "x-kubernetes-selectable-fields"), `[{"fieldPath":"spec.colour"}]`)
 	wantText(t, dig(model, "x-kubernetes-group-version-kind"), `[{"group":"example.com","kind":"Widget","version":"v1"}]`)
 	v2 := w.fetch("/openapi/v2", "application/json")
@@ -319,4 +321,44 @@ func storedVersion(t *testing.T, engine store.Engine) string {
 		t.Fatal(err)
 	}
 	return found
+}
+
+// As upstream's: nobody can tell any more what those fields are.
+func TestAnApplyFailsWhereFieldsAreOwnedInAVersionThatIsGone(t *testing.T) {
+	w := newWorld(t)
+	w.establish(definition(t, "Namespaced", "name: v1\n"+spec(size), "name: v2\n"+spec(size)))
+	if _, err := w.apply("first", "spec: {size: 2}", false); err != nil {
+		t.Fatal(err)
+	}
+	definitions := w.ext.ApiextensionsV1().CustomResourceDefinitions()
+	w.update("widgets.example.com", func(d *crd) {
+		d.Spec.Versions[0].Storage, d.Spec.Versions[1].Storage = false, true
+	})
+	got, err := w.in("v2", "default").Get(w.ctx, "a", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.in("v2", "default").Update(w.ctx, got, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	d, err := definitions.Get(w.ctx, "widgets.example.com", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Status.StoredVersions = []string{"v2"}
+	if _, err := definitions.UpdateStatus(w.ctx, d, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.update("widgets.example.com", func(d *crd) { d.Spec.Versions = slices.Delete(d.Spec.Versions, 0, 1) })
+
+	data := []byte(`{"apiVersion":"example.com/v2","kind":"Widget","metadata":{"name":"a"},"spec":{"size":3}}`)
+	_, err = w.in("v2", "default").Patch(w.ctx, "a", types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: "first"})
+	wantError(t, err, 500, "request to convert CR to an invalid group/version: example.com/v1")
+	if got, err = w.in("v2", "default").Get(w.ctx, "a", metav1.GetOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	wantText(t, got.Object["spec"], `{"size":2}`)
+	if managers := got.GetManagedFields(); len(managers) != 1 || managers[0].APIVersion != "example.com/v1" {
+		t.Errorf("managers %v", managers)
+	}
 }

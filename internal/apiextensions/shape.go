@@ -19,6 +19,14 @@ type shape struct {
 	preserve  bool     // unknown fields stay
 	nullable  bool
 	embedded  bool // has apiVersion, kind and metadata
+	embeds    bool // is embedded or has something inside that is
+	unique    *uniqueness
+	lists     bool // has items that must be unique, or something inside has
+}
+
+// uniqueness says what must differ between the items of a list.
+type uniqueness struct {
+	keys []string // none: the items themselves
 }
 
 func newShape(s *structural.Structural) *shape {
@@ -41,7 +49,76 @@ func newShape(s *structural.Structural) *shape {
 	if s.Items != nil {
 		out.items = newShape(s.Items)
 	}
+	if t := s.XListType; t != nil && (*t == "set" || *t == "map") {
+		out.unique = &uniqueness{s.XListMapKeys}
+	}
+	out.inherit()
 	return out
+}
+
+// inherit notes what the schemas inside a schema have.
+func (s *shape) inherit() {
+	s.embeds, s.lists = s.embedded, s.unique != nil
+	inside := func(sub *shape) {
+		if sub != nil {
+			s.embeds, s.lists = s.embeds || sub.embeds, s.lists || sub.lists
+		}
+	}
+	inside(s.more)
+	inside(s.items)
+	for _, field := range s.fields {
+		inside(field)
+	}
+}
+
+// uniqueItems says that no list inside a value repeats an item that must be
+// unique. False may be wrong, true never is.
+func (s *shape) uniqueItems(value any) bool {
+	if !s.lists {
+		return true
+	}
+	switch value := value.(type) {
+	case map[string]any:
+		for name, v := range value {
+			field := s.fields[name]
+			if field == nil {
+				field = s.more
+			}
+			if field != nil && !field.uniqueItems(v) {
+				return false
+			}
+		}
+	case []any:
+		if s.unique != nil && !s.unique.holds(value) {
+			return false
+		}
+		for _, item := range value {
+			if s.items != nil && !s.items.uniqueItems(item) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// holds compares the items of short lists of strings, or with string keys.
+func (u *uniqueness) holds(list []any) bool {
+	if len(list) > 16 || len(u.keys) > 1 {
+		return false
+	}
+	var seen [16]string
+	for i, item := range list {
+		if len(u.keys) == 1 {
+			fields, _ := item.(map[string]any)
+			item = fields[u.keys[0]]
+		}
+		text, ok := item.(string)
+		if !ok || slices.Contains(seen[:i], text) {
+			return false
+		}
+		seen[i] = text
+	}
+	return true
 }
 
 // fits says that pruning, and filling in defaults if they are asked for, would

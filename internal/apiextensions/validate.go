@@ -59,8 +59,10 @@ func (v *version) validate(ctx context.Context, obj apis.Object) field.ErrorList
 		errs = append(errs, validation.ValidateCustomResource(nil, u.Object, check.object)...)
 	}
 	errs = append(errs, v.validateScale(u)...)
-	errs = append(errs, objectmeta.Validate(ctx, nil, u.Object, v.schema, false)...)
-	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, v.schema, u.Object)...)
+	errs = append(errs, v.validateEmbedded(ctx, u)...)
+	if !v.shape.uniqueItems(u.Object) {
+		errs = append(errs, listtype.ValidateListSetsAndMaps(nil, v.schema, u.Object)...)
+	}
 	return check.applyRules(ctx, errs, v, u, nil)
 }
 
@@ -77,7 +79,7 @@ func (v *version) validateUpdate(ctx context.Context, obj, before apis.Object) f
 		errs = append(errs, validation.ValidateCustomResourceUpdate(nil, u.Object, old.Object, check.object, validation.WithRatcheting(same))...)
 	}
 	errs = append(errs, v.validateScale(u)...)
-	errs = append(errs, objectmeta.Validate(ctx, nil, u.Object, v.schema, false)...)
+	errs = append(errs, v.validateEmbedded(ctx, u)...)
 	errs = append(errs, v.validateLists(u, old)...)
 	return check.applyRules(ctx, errs, v, u, old, cel.WithRatcheting(same))
 }
@@ -119,7 +121,18 @@ func (v *version) begin(obj apis.Object) (*unstructured.Unstructured, *validator
 	return u, check, errs
 }
 
+// validateEmbedded checks the metadata of the resources inside an object.
+func (v *version) validateEmbedded(ctx context.Context, u *unstructured.Unstructured) field.ErrorList {
+	if !v.shape.embeds {
+		return nil
+	}
+	return objectmeta.Validate(ctx, nil, u.Object, v.schema, false)
+}
+
 func (v *version) validateLists(u, old *unstructured.Unstructured) field.ErrorList {
+	if v.shape.uniqueItems(u.Object) {
+		return nil
+	}
 	errs := listtype.ValidateListSetsAndMaps(nil, v.schema, u.Object)
 	if len(errs) > 0 && len(listtype.ValidateListSetsAndMaps(nil, v.schema, old.Object)) > 0 {
 		return nil

@@ -67,8 +67,10 @@ func (v *version) complete(u *unstructured.Unstructured) {
 	if v.shape.fitsObject(u.Object, true, true) {
 		return
 	}
-	pruning.Prune(u.Object, v.schema, true)
-	defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, v.schema)
+	if !v.shape.fitsObject(u.Object, false, true) {
+		pruning.Prune(u.Object, v.schema, true)
+		defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, v.schema)
+	}
 	defaulting.Default(u.Object, v.schema)
 }
 
@@ -150,6 +152,9 @@ func (v *version) coerce(u *unstructured.Unstructured, report bool) ([]string, e
 		options := structural.UnknownFieldPathOptions{TrackUnknownFieldPaths: report}
 		unknown = append(unknown, pruning.PruneWithOptions(u.Object, v.schema, true, options)...)
 		defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, v.schema)
+	}
+	if !v.shape.embeds {
+		return unknown, nil
 	}
 	fieldErr, paths := objectmeta.CoerceWithOptions(nil, u.Object, v.schema, false, objectmeta.CoerceOptions{ReturnUnknownFieldPaths: report})
 	if fieldErr != nil {

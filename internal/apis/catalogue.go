@@ -131,6 +131,13 @@ type Resource struct {
 	// Secrets, ConfigMaps, ... : those upstream never counts).
 	NoGeneration bool
 
+	// GenerationFromZero is set for kinds that count changes but not their
+	// creation, FixedGeneration for those whose generation stays 1.
+	GenerationFromZero, FixedGeneration bool
+
+	// AnyFinalizer is set for kinds whose finalizers need no domain.
+	AnyFinalizer bool
+
 	// AnnotationsCount raises the generation when annotations change, too.
 	AnnotationsCount bool
 
@@ -209,6 +216,11 @@ type Served struct {
 	// ToHub and FromHub return new objects and lose nothing on a round trip.
 	ToHub, FromHub func(Object) (Object, error)
 	Default        func(Object) // of the served version, before ToHub
+
+	// Validate and ValidateUpdate take the place of the Resource's for writes in
+	// this version. Nil: the Resource's hold for it, too.
+	Validate       func(ctx context.Context, obj Object) field.ErrorList
+	ValidateUpdate func(ctx context.Context, obj, old Object) field.ErrorList
 }
 
 // GroupResource is the name the store keys objects by.

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa/internal/apiserver/fairness"
@@ -50,8 +49,7 @@ func (s *Server) withFairness(next http.Handler) http.Handler {
 		}
 		switch {
 		case !ok:
-			s.metrics.drop(r.Method)
-			s.fail(w, r, apierrors.NewTooManyRequests("Too many requests, please try again later.", s.fairness.RetryAfter(class)))
+			s.tooMany(w, r, s.fairness.RetryAfter(class))
 		case watch:
 			s.startWatch(next, w, r, &beginning{ticket: ticket})
 		default:

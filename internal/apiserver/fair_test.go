@@ -51,8 +51,8 @@ func TestPriorityAndFairnessOverHTTP(t *testing.T) {
 	if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") != "1" || resp.Header.Get("X-Kubernetes-PF-FlowSchema-UID") == "" {
 		t.Errorf("%d %v", resp.StatusCode, resp.Header)
 	}
-	if s := status(t, body); s.Reason != metav1.StatusReasonTooManyRequests || s.Message != "Too many requests, please try again later." {
-		t.Errorf("%+v", s)
+	if kind := resp.Header.Get("Content-Type"); kind != "text/plain; charset=utf-8" || body != "Too many requests, please try again later.\n" {
+		t.Errorf("%s: %q", kind, body)
 	}
 	if resp, _ := w.doAs("bob", "GET", "/api"); resp.StatusCode != http.StatusOK {
 		t.Errorf("another flow gets %d", resp.StatusCode)

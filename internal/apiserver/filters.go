@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -34,6 +36,12 @@ func userFrom(ctx context.Context) user.Info {
 // chain puts the filters around the handler, the first one outermost.
 func (s *Server) chain(h http.Handler) http.Handler {
 	filters := []func(http.Handler) http.Handler{s.withRecovery, s.withInfo, s.withMetrics}
+	if s.config.ShutdownRetryAfter {
+		filters = append(filters, s.withRetryAfter)
+	}
+	if s.config.GoawayChance > 0 {
+		filters = append(filters, s.withGoaway)
+	}
 	if s.audit == nil {
 		filters = append(filters, s.withAuthentication)
 	} else {
@@ -63,6 +71,42 @@ func (s *Server) withRecovery(next http.Handler) http.Handler {
 	})
 }
 
+// withRetryAfter sends new requests elsewhere while the server stops. Health and
+// metrics are told to the end.
+func (s *Server) withRetryAfter(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info := request.From(r.Context())
+		for _, prefix := range []string{"/readyz", "/livez", "/healthz", "/metrics"} {
+			if strings.HasPrefix(info.Path, prefix) {
+				next.ServeHTTP(w, r)
+				return
+			}
+		}
+		if !s.inFlight.TryRLock() {
+			w.Header().Set("Connection", "close")
+			w.Header().Set("Retry-After", "5")
+			http.Error(w, "The apiserver is shutting down, please try again later.", http.StatusTooManyRequests)
+			return
+		}
+		if info.LongRunning() { // nobody waits for these
+			s.inFlight.RUnlock()
+		} else {
+			defer s.inFlight.RUnlock()
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// withGoaway has some clients connect anew, perhaps to another server.
+func (s *Server) withGoaway(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor == 2 && rand.Float64() < s.config.GoawayChance {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 // withInfo reads the path, names the request in the Audit-Id header and keeps
 // answers out of shared caches.
 func (s *Server) withInfo(next http.Handler) http.Handler {
@@ -79,7 +123,11 @@ func (s *Server) withInfo(next http.Handler) http.Handler {
 
 func (s *Server) withAuthentication(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who, ok := s.authenticate(r)
+		asking := r
+		if r.Header.Get("Authorization") != "" { // some tokens are good but should be replaced
+			asking = r.WithContext(warning.WithWarningRecorder(r.Context(), &warnings{header: w.Header()}))
+		}
+		who, ok := s.authenticate(asking)
 		if !ok {
 			if r.ProtoMajor == 2 {
 				w.Header().Set("Connection", "close") // strangers get no streams to play with
@@ -253,11 +301,19 @@ func (s *Server) withInFlightLimit() func(http.Handler) http.Handler {
 				defer func() { <-slots }()
 				next.ServeHTTP(w, r)
 			default:
-				s.metrics.drop(r.Method)
-				s.fail(w, r, apierrors.NewTooManyRequests("Too many requests, please try again later.", 1))
+				s.tooMany(w, r, 1)
 			}
 		})
 	}
+}
+
+// tooMany refuses a request for want of room, in plain text as upstream does.
+func (s *Server) tooMany(w http.ResponseWriter, r *http.Request, retryAfter int) {
+	s.metrics.drop(r.Method)
+	err := apierrors.NewTooManyRequests("Too many requests, please try again later.", retryAfter)
+	s.auditStatus(r, statusOf(err))
+	w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
+	http.Error(w, err.ErrStatus.Message, http.StatusTooManyRequests)
 }
 
 func isMaster(u user.Info) bool {
@@ -292,8 +348,39 @@ func (s *Server) withTimeout(next http.Handler) http.Handler {
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), limit)
 		defer cancel()
+		defer cutOff(ctx, w, min(limit, lastWords))()
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
+}
+
+// lastWords is how long a client whose time is up may take at most to read what it
+// is told.
+const lastWords = 5 * time.Second
+
+// cutOff ends the exchange with the client when ctx ends, until the returned function
+// is called: one that sends its body, or reads its answer, a byte a minute would
+// otherwise keep its place for as long as it likes.
+func cutOff(ctx context.Context, w http.ResponseWriter, grace time.Duration) (stop func()) {
+	var acting sync.Mutex // a connection must not be touched once its request is over
+	over := false
+	forget := context.AfterFunc(ctx, func() {
+		acting.Lock()
+		defer acting.Unlock()
+		if over {
+			return
+		}
+		now, control := time.Now(), http.NewResponseController(w)
+		control.SetReadDeadline(now) // without deadlines there is no connection to hold
+		control.SetWriteDeadline(now.Add(grace))
+	})
+	return func() {
+		if forget() {
+			return
+		}
+		acting.Lock()
+		over = true
+		acting.Unlock()
+	}
 }
 
 // warnings collects Warning headers; they have to come before the body.

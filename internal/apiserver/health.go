@@ -25,7 +25,7 @@ type health struct {
 	slis        *slis
 }
 
-func newHealth(checks []Check, draining context.Context) *health {
+func newHealth(checks []Check, ending context.Context) *health {
 	h := &health{slis: newSLIs()}
 	ping := Check{Name: "ping", Check: func(context.Context) error { return nil }}
 	h.live, h.ready = []Check{ping}, []Check{ping}
@@ -36,7 +36,7 @@ func newHealth(checks []Check, draining context.Context) *health {
 		}
 	}
 	h.ready = append(h.ready, Check{Name: "shutdown", Ready: true, Check: func(context.Context) error {
-		if draining.Err() != nil {
+		if ending.Err() != nil {
 			return fmt.Errorf("process is shutting down")
 		}
 		return nil

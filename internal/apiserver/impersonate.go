@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -63,7 +64,7 @@ func impersonated(h http.Header) (*user.DefaultInfo, error) {
 		Groups: h[authenticationv1.ImpersonateGroupHeader],
 	}
 	if wanted.Name == "" {
-		return nil, apierrors.NewBadRequest("requested groups, UID or extra without impersonating a user")
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("requested %#v without impersonating a user name", wanted))
 	}
 	for name, values := range h {
 		key, ok := strings.CutPrefix(name, authenticationv1.ImpersonateUserExtraHeaderPrefix)

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
@@ -43,7 +42,7 @@ func TestARequestWaitsForItsTurnAQuarterOfItsTime(t *testing.T) {
 	}()
 	<-g.entered
 	resp, body := w.doAs("jane", "GET", "/api/v1/namespaces?timeout=40ms")
-	if s := status(t, body); resp.StatusCode != http.StatusTooManyRequests || s.Reason != metav1.StatusReasonTooManyRequests {
+	if resp.StatusCode != http.StatusTooManyRequests {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 	_, metrics := w.do("GET", "/metrics", "")

@@ -48,7 +48,7 @@ func TestListOptions(t *testing.T) {
 		{"exactly any", "resourceVersionMatch=Exact&resourceVersion=0", 422, `resourceVersionMatch "exact" is forbidden for resourceVersion "0"`},
 		{"a match of nothing", "resourceVersionMatch=NotOlderThan", 422, "resourceVersionMatch is forbidden unless resourceVersion is provided"},
 		{"an unknown match", "resourceVersionMatch=About&resourceVersion=" + rv, 422, `supported values: "Exact", "NotOlderThan"`},
-		{"no version", "resourceVersion=x", 422, "Invalid value"},
+		{"no version", "resourceVersion=x", 400, "invalid resource version: resourceVersion: Invalid value"},
 		{"the future", "resourceVersion=" + future, 504, "Too large resource version: " + future},
 		{"exactly the future", "resourceVersionMatch=Exact&resourceVersion=" + future, 504, "Too large resource version: " + future},
 		{"a broken token", "continue=x", 400, "invalid continue token"},

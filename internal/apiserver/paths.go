@@ -4,11 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/pprof"
+	"slices"
 	"sort"
 	"strings"
+	"time"
 
+	"proa/internal/apis"
 	"proa/internal/apiserver/fairness"
 	"proa/internal/apiserver/request"
 )
@@ -27,6 +31,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case err == nil:
+	case errors.Is(err, errNoPath) && s.ofBuiltInGroup(info.Path):
+		s.fail(w, r, errNotFound)
 	case errors.Is(err, errNoPath):
 		http.NotFound(w, r)
 	case errors.Is(err, context.Canceled) && r.Context().Err() != nil:
@@ -34,6 +40,18 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	default:
 		s.fail(w, r, err)
 	}
+}
+
+// ofBuiltInGroup says whether a path is below that of a group of the server's own:
+// there, what does not exist is a Status.
+func (s *Server) ofBuiltInGroup(path string) bool {
+	parts := strings.SplitN(strings.TrimPrefix(path, "/"), "/", 3)
+	if parts[0] == "api" {
+		return true
+	}
+	return parts[0] == "apis" && len(parts) > 1 && slices.ContainsFunc(s.catalogue.All(), func(r *apis.Resource) bool {
+		return r.Group == parts[1] && r.Custom == nil
+	})
 }
 
 // servePath answers the paths that are no resources.
@@ -102,12 +120,13 @@ func writeJSON(w http.ResponseWriter, obj any) error {
 }
 
 // writeDocument writes a document that others made; clients may cache it.
-func writeDocument(w http.ResponseWriter, contentType string, body []byte) error {
-	if body == nil {
+func writeDocument(w http.ResponseWriter, contentType string, document func() ([]byte, time.Duration)) error {
+	if document == nil {
 		return errNoPath
 	}
+	body, maxAge := document()
 	w.Header().Set("Content-Type", contentType)
-	w.Header().Set("Cache-Control", "public, max-age=3600")
+	w.Header().Set("Cache-Control", fmt.Sprintf("public, max-age=%d", int(maxAge.Seconds())))
 	w.Write(body) // a client that is gone needs no answer
 	return nil
 }

@@ -1,9 +1,11 @@
 package apiserver
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +17,7 @@ import (
 	"proa/internal/admission"
 	"proa/internal/apiserver/codec"
 	"proa/internal/apiserver/connect"
+	"proa/internal/apiserver/negotiate"
 	"proa/internal/apiserver/registry"
 	"proa/internal/apiserver/request"
 	"proa/internal/apiserver/table"
@@ -48,6 +51,9 @@ func (c *call) get() error {
 
 // writeItem writes one object in whatever form was negotiated.
 func (c *call) writeItem(code int, item *store.Item) error {
+	if c.format.As == "PartialObjectMetadataList" {
+		return c.otherForm("not a list (*%s.%s)", c.body().Kind)
+	}
 	c.auditItem(item)
 	out := newSink(c.w, c.r, code, string(c.format.Media))
 	var err error
@@ -60,6 +66,16 @@ func (c *call) writeItem(code int, item *store.Item) error {
 		err = c.form().WriteItem(out, item)
 	}
 	return out.finish(err)
+}
+
+// otherForm is the 406 for metadata of one object where there are many, or of many
+// where there is one.
+func (c *call) otherForm(is, kind string) error {
+	group, _, _ := strings.Cut(c.body().Group, ".")
+	if group == "" {
+		group = "core"
+	}
+	return negotiate.Unfit(fmt.Sprintf("you requested %s, but the requested object is "+is, c.format.As, group, kind))
 }
 
 // finish completes a body. Once a part of it is out an error can only be told by
@@ -141,6 +157,9 @@ func (c *call) list() error {
 }
 
 func (c *call) writeList(meta metav1.ListMeta, items []*store.Item) error {
+	if c.format.As == "PartialObjectMetadata" {
+		return c.otherForm("a list (*%s.%s)", c.listKind(c.body().Kind))
+	}
 	c.auditList(meta, items)
 	out := newSink(c.w, c.r, http.StatusOK, string(c.format.Media))
 	if c.format.As == "Table" {

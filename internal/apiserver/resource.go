@@ -2,12 +2,15 @@ package apiserver
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/gorilla/websocket"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -36,8 +39,10 @@ type call struct {
 }
 
 var (
-	errNoPath   = errors.New("no such path")
-	errNoMethod = &apierrors.StatusError{ErrStatus: metav1.Status{
+	errNoPath       = errors.New("no such path")
+	errUnknownPatch = apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "", schema.GroupResource{}, "", "415: Unsupported Media Type", 0, false)
+	errNotFound     = apierrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{}, "", "", 0, false)
+	errNoMethod     = &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,
 		Message: "the server does not allow this method on the requested resource", Details: &metav1.StatusDetails{},
 	}}
@@ -58,8 +63,11 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 	if custom := c.view.Custom; custom != nil && custom.Warning != "" {
 		warning.AddWarning(r.Context(), "", custom.Warning)
 	}
-	c.format, err = negotiate.Response(r, c.s.offer(negotiate.Object(c.custom(), c.tabular())))
-	if err != nil {
+	offered := c.s.offer(negotiate.Object(c.custom(), c.tabular()))
+	if c.format, err = negotiate.Response(r, offered); err != nil {
+		if !c.custom() {
+			return offered.Refusal(r, err)
+		}
 		return err
 	}
 	return c.dispatch()
@@ -96,7 +104,13 @@ func (s *Server) resolve(w http.ResponseWriter, r *http.Request, info *request.I
 	if view.Scope == apis.Cluster {
 		c.req.Namespace = ""
 	}
-	return c, c.checkVerb(named)
+	if err := c.checkVerb(named); err != nil {
+		return nil, err
+	}
+	if wrong := path.IsValidPathSegmentName(c.req.Name); len(wrong) > 0 {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("Name parameter invalid: %q: %s", c.req.Name, strings.Join(wrong, ";")))
+	}
+	return c, nil
 }
 
 // checkVerb answers 405 for a verb that the resource, its subresource or the

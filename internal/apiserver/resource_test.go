@@ -99,8 +99,8 @@ func TestStatusCodes(t *testing.T) {
 		{"another version", "POST", "/apis/apps/v1/namespaces/default/deployments", `{"apiVersion":"apps/v1beta1","kind":"Deployment"}`, nil, 400, `the API version in the data (apps/v1beta1) does not match the expected API version (apps/v1)`},
 		{"no JSON", "POST", maps, `{`, nil, 400, `unexpected end of JSON input`},
 		{"an unknown content type", "POST", maps, "x", []string{"Content-Type", "text/plain"}, 415, `the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf`},
-		{"an unknown patch type", "PATCH", maps + "/a", "{}", nil, 415, `application/apply-patch+yaml`},
-		{"nothing acceptable", "GET", maps + "/a", "", []string{"Accept", "text/html"}, 406, `only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf`},
+		{"an unknown patch type", "PATCH", maps + "/a", "{}", nil, 415, `415: Unsupported Media Type`},
+		{"nothing acceptable", "GET", maps + "/a", "", []string{"Accept", "text/html"}, 406, `Available representations: application/json, application/yaml, application/vnd.kubernetes.protobuf`},
 		{"a bad selector", "GET", maps + "?labelSelector=a+b+c", "", nil, 400, `unable to parse requirement`},
 		{"a bad timeout", "GET", maps + "?timeout=x", "", nil, 400, `invalid timeout specified in the request URL`},
 		{"a name that is not the path's", "PUT", maps + "/z", cm, nil, 400, `the name of the object (a) does not match the name on the URL (z)`},
@@ -347,7 +347,7 @@ func TestWatchOfTheFutureAndAsATable(t *testing.T) {
 		t.Error(first)
 	}
 	resp, body := w.do("GET", "/api/v1/configmaps?watch=1&resourceVersion=nonsense", "")
-	if resp.StatusCode != 422 {
+	if resp.StatusCode != 400 {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 	resp, body = w.do("GET", "/api/v1/configmaps?watch=1", "", "Accept", "application/yaml")

@@ -106,6 +106,12 @@ func (s *sink) Write(p []byte) (int, error) {
 	if s.buf == nil {
 		s.buf = sinkBuffers.Get().(*[]byte)
 	}
+	if len(p) >= compressAbove { // a part of a long list: not copied
+		if err := s.flush(); err != nil {
+			return 0, err
+		}
+		return s.body().Write(p)
+	}
 	*s.buf = append(*s.buf, p...)
 	if len(*s.buf) < compressAbove {
 		return len(p), nil
@@ -126,13 +132,17 @@ func (s *sink) flush() error {
 		}
 		s.w.WriteHeader(s.code)
 	}
-	var to io.Writer = s.w
-	if s.zip != nil {
-		to = s.zip
-	}
-	_, err := to.Write(*s.buf)
+	_, err := s.body().Write(*s.buf)
 	*s.buf = (*s.buf)[:0]
 	return err
+}
+
+// body is where the body goes.
+func (s *sink) body() io.Writer {
+	if s.zip != nil {
+		return s.zip
+	}
+	return s.w
 }
 
 // Started reports whether the header is out.

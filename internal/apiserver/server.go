@@ -34,6 +34,7 @@ import (
 	"proa/internal/apiserver/connect"
 	"proa/internal/apiserver/discovery"
 	"proa/internal/apiserver/fairness"
+	"proa/internal/apiserver/http2"
 	"proa/internal/apiserver/openapi"
 	"proa/internal/apiserver/registry"
 	"proa/internal/store"
@@ -74,8 +75,8 @@ type Config struct {
 	Address string
 
 	// JWKS and OpenIDConfiguration are the documents of service account token
-	// discovery. Nil: not served.
-	JWKS, OpenIDConfiguration []byte
+	// discovery, and how long clients may keep them. Nil: not served.
+	JWKS, OpenIDConfiguration func() (document []byte, maxAge time.Duration)
 
 	// Audit says what is written down of requests, and where to.
 	Audit audit.Config
@@ -98,9 +99,14 @@ type Config struct {
 	MaxWrites       int           // and that write; default 200; negative: no limit
 	NoFairness      bool          // hold those two limits, instead of sharing their sum out by priority and fairness
 	MaxStreams      int           // per HTTP/2 connection; default 100
-	ShutdownTimeout time.Duration // for what is in flight; default 10 s
-	Clock           clock.Clock
-	Log             *slog.Logger
+	GoawayChance    float64       // that a request over HTTP/2 has its client connect anew
+	ShutdownDelay   time.Duration // for which all is served as before while /readyz fails
+	ShutdownTimeout time.Duration // for what is in flight after that; default 10 s
+	// ShutdownRetryAfter keeps the listener open while requests in flight are
+	// answered, and answers new ones with 429 and Retry-After.
+	ShutdownRetryAfter bool
+	Clock              clock.Clock
+	Log                *slog.Logger
 }
 
 // Server is one API server.
@@ -119,8 +125,11 @@ type Server struct {
 
 	watches  atomic.Int64 // that are served now
 	started  time.Time
-	draining context.Context // ends when the server stops, and watches with it
+	ending   context.Context // ends when the server is told to stop
+	end      context.CancelFunc
+	draining context.Context // ends when it takes no more requests, and watches with it
 	drain    context.CancelFunc
+	inFlight sync.RWMutex // read-locked by each request, if new ones are refused while the server stops
 }
 
 const defaultMaxBody = 3 << 20
@@ -143,9 +152,10 @@ func New(c Config) (*Server, error) {
 		connect:   connect.New(c.Kubelet),
 		cbor:      c.Features.Enabled("CBORServingAndStorage"),
 	}
+	s.ending, s.end = context.WithCancel(context.Background())
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.started = c.Clock.Now()
-	s.health = newHealth(c.Checks, s.draining)
+	s.health = newHealth(c.Checks, s.ending)
 	var err error
 	if s.metrics, err = newMetrics(c.Metrics, c.Features); err != nil {
 		return nil, fmt.Errorf("apiserver: %w", err)
@@ -207,8 +217,9 @@ func (c *Config) setDefaults() {
 // Handler serves every path, for use with another listener or in a test.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// Run serves the listener until ctx ends, then ends the watches, waits for what is
-// in flight and returns. With a TLS config it speaks HTTP/2 and HTTP/1.1.
+// Run serves the listener until ctx ends. Then /readyz fails and, after the delay,
+// the watches end, what is in flight is answered, and Run returns. With a TLS config
+// it speaks HTTP/2 and HTTP/1.1.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	server := &http.Server{
 		Handler: s.handler, ReadHeaderTimeout: 32 * time.Second, IdleTimeout: 90 * time.Second, MaxHeaderBytes: 1 << 20,
@@ -223,21 +234,46 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	go func() { done <- serve() }()
 	stopBackground := s.runBackground(ctx)
 	defer stopBackground()
+	defer s.drain()
 	select {
 	case err := <-done:
-		s.drain()
 		return fmt.Errorf("serve the API: %w", err)
 	case <-ctx.Done():
+	}
+	s.end()
+	if s.config.ShutdownDelay > 0 {
+		select {
+		case err := <-done:
+			return fmt.Errorf("serve the API: %w", err)
+		case <-s.config.Clock.After(s.config.ShutdownDelay):
+		}
 	}
 	s.drain()
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.ShutdownTimeout)
 	defer cancel()
+	if s.config.ShutdownRetryAfter {
+		s.finish(limit)
+	}
 	if err := server.Shutdown(limit); err != nil {
 		server.Close() // what does not end in time is cut
 	}
 	<-done
 	s.connect.Close()
 	return nil
+}
+
+// finish refuses new requests, and returns when those in flight are answered or
+// ctx ends.
+func (s *Server) finish(ctx context.Context) {
+	answered := make(chan struct{})
+	go func() { // ends when the last request does: Run cuts those that take too long
+		s.inFlight.Lock()
+		close(answered)
+	}()
+	select {
+	case <-answered:
+	case <-ctx.Done():
+	}
 }
 
 // runBackground runs what the server needs beside its listener until the returned
@@ -273,9 +309,9 @@ func (s *Server) secure(server *http.Server) {
 		t.ClientAuth = tls.RequestClientCert // the authenticator verifies it
 	}
 	const resourceBody99th = 256 << 10
+	t.DynamicRecordSizingDisabled = true // small records first help browsers; here they are writes of the kernel's
 	server.TLSConfig = t
-	server.HTTP2 = &http.HTTP2Config{
-		MaxConcurrentStreams: s.config.MaxStreams, MaxReadFrameSize: resourceBody99th,
-		MaxReceiveBufferPerStream: resourceBody99th, MaxReceiveBufferPerConnection: resourceBody99th * s.config.MaxStreams,
-	}
+	http2.Serve(server, http2.Config{
+		MaxStreams: s.config.MaxStreams, Window: resourceBody99th, MaxHeader: server.MaxHeaderBytes, IdleTimeout: server.IdleTimeout,
+	})
 }

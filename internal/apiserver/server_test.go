@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -81,7 +82,7 @@ func newWorld(t testing.TB, change ...func(*Config)) *world {
 	c := Config{
 		Registry: r, Store: st, Authenticator: authenticator.RequestFunc(byToken), Authorizer: authorizer.AuthorizerFunc(byName),
 		TLS: &tls.Config{Certificates: certified.TLS.Certificates}, Version: version.Info{Major: "1", Minor: "37", GitVersion: "v1.37.2"},
-		Address: "10.0.0.1:6443", Log: slog.New(slog.DiscardHandler), JWKS: []byte(`{"keys":[]}`), OpenIDConfiguration: []byte(`{"issuer":"x"}`),
+		Address: "10.0.0.1:6443", Log: slog.New(slog.DiscardHandler), JWKS: kept(`{"keys":[]}`), OpenIDConfiguration: kept(`{"issuer":"x"}`),
 		NoFairness: true, // it writes objects of its own, at no certain time
 	}
 	for _, f := range change {
@@ -229,6 +230,7 @@ func TestImpersonation(t *testing.T) {
 }
 
 func TestFixedPaths(t *testing.T) {
+	const notFound = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"the server could not find the requested resource","reason":"NotFound","details":{},"code":404}` + "\n"
 	w := newWorld(t, func(c *Config) {
 		c.Checks = []Check{{Name: "store", Check: func(context.Context) error { return nil }}, {Name: "caches", Ready: true, Check: func(context.Context) error { return errors.New("empty") }}}
 	})
@@ -245,11 +247,11 @@ func TestFixedPaths(t *testing.T) {
 		{"/livez/ping", 200, "ok"},
 		{"/healthz/nothing", 404, "404 page not found\n"},
 		{"/nothing", 404, "404 page not found\n"},
-		{"/api/v1/nothing", 404, "404 page not found\n"},
+		{"/api/v1/nothing", 404, notFound},
 		{"/apis/nothing/v1/x", 404, "404 page not found\n"},
-		{"/api/v1/pods/x", 404, "404 page not found\n"},
-		{"/api/v1/namespaces/a/nodes/x", 404, "404 page not found\n"},
-		{"/api/v1/namespaces/a/pods/x/y", 404, "404 page not found\n"},
+		{"/api/v1/pods/x", 404, notFound},
+		{"/api/v1/namespaces/a/nodes/x", 404, notFound},
+		{"/api/v1/namespaces/a/pods/x/y", 404, notFound},
 		{"/openid/v1/jwks", 200, `{"keys":[]}`},
 		{"/.well-known/openid-configuration", 200, `{"issuer":"x"}`},
 	}
@@ -339,4 +341,9 @@ func TestConfigIsChecked(t *testing.T) {
 	if _, err := New(Config{Registry: w.server.config.Registry, Store: w.store}); err == nil {
 		t.Error("no authenticator is fine")
 	}
+}
+
+// kept is a document that clients may keep for an hour.
+func kept(document string) func() ([]byte, time.Duration) {
+	return func() ([]byte, time.Duration) { return []byte(document), time.Hour }
 }

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/warning"
 
 	"proa/internal/apis"
@@ -19,27 +21,32 @@ import (
 	"proa/internal/store"
 )
 
+// atOnce is how much of a body is given room before it has come.
+const atOnce = 64 << 10
+
 // readBody reads a request body up to the limit; more is a 413 Status.
 func (c *call) readBody() ([]byte, error) {
-	limit := c.s.config.MaxBody
-	if c.r.ContentLength > limit {
+	limit, announced := c.s.config.MaxBody, c.r.ContentLength
+	if announced > limit {
 		return nil, tooLarge(limit)
 	}
-	var data []byte
-	var err error
-	if n := c.r.ContentLength; n > 0 {
-		data = make([]byte, n)
-		_, err = io.ReadFull(c.r.Body, data)
-	} else if n < 0 {
-		data, err = io.ReadAll(io.LimitReader(c.r.Body, limit+1))
+	if announced == 0 {
+		return nil, nil
 	}
-	if err != nil {
+	var b bytes.Buffer
+	if announced > 0 {
+		b.Grow(int(min(announced, atOnce)) + bytes.MinRead)
+	}
+	if _, err := b.ReadFrom(io.LimitReader(c.r.Body, limit+1)); err != nil {
+		if ended := c.r.Context().Err(); ended != nil {
+			return nil, ended
+		}
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("read the request body: %v", err))
 	}
-	if int64(len(data)) > limit {
+	if int64(b.Len()) > limit {
 		return nil, tooLarge(limit)
 	}
-	return data, nil
+	return b.Bytes(), nil
 }
 
 func tooLarge(limit int64) error {
@@ -58,6 +65,9 @@ func (c *call) readObject(fieldValidation string) (apis.Object, error) {
 		return nil, err
 	}
 	body := c.body()
+	if err := codec.CheckQuantities(data, m, body.New()); err != nil {
+		return nil, err
+	}
 	var obj apis.Object
 	var complaints []string
 	if body.IsUnstructured() {
@@ -151,6 +161,13 @@ func (c *call) patch() error {
 		}
 	}
 	c.auditPatch(data)
+	form := negotiate.JSON
+	if kind == types.ApplyYAMLPatchType {
+		form = negotiate.YAML
+	}
+	if err := codec.CheckQuantities(data, form, c.view.New()); err != nil {
+		return err
+	}
 	var opts metav1.PatchOptions
 	if err := decode(c.query, &opts, func(q *url.Values, o *metav1.PatchOptions) error {
 		return metav1.Convert_url_Values_To_v1_PatchOptions(q, o, nil)
@@ -178,6 +195,9 @@ func (c *call) patchType() (types.PatchType, error) {
 			return t, nil
 		}
 	}
+	if !c.custom() {
+		return "", errUnknownPatch
+	}
 	return "", negotiate.UnsupportedMedia(accepted)
 }
 
@@ -202,11 +222,27 @@ func (c *call) deleteOptions() (metav1.DeleteOptions, error) {
 	return opts, err
 }
 
+// unsafeDeletion is the gate of deleting what cannot be read (KEP-3926).
+const unsafeDeletion = "AllowUnsafeMalformedObjectDeletion"
+
+// unsafeDelete puts on record that a request would delete what cannot be read, or
+// takes the option away where the gate is off.
+func (c *call) unsafeDelete(opts *metav1.DeleteOptions) {
+	asked := &opts.IgnoreStoreReadErrorWithClusterBreakingPotential
+	switch {
+	case !c.s.config.Features.Enabled(unsafeDeletion):
+		*asked = nil
+	case *asked != nil && **asked:
+		audit.AddAuditAnnotation(c.r.Context(), "apiserver.k8s.io/unsafe-delete-ignore-read-error", "")
+	}
+}
+
 func (c *call) delete() error {
 	opts, err := c.deleteOptions()
 	if err != nil {
 		return err
 	}
+	c.unsafeDelete(&opts)
 	item, removed, err := c.s.config.Registry.Delete(c.r.Context(), c.req, opts)
 	if err != nil {
 		return err
@@ -235,7 +271,9 @@ var returnsDeleted = map[schema.GroupResource]bool{
 
 func deletedStatus(view apis.View, item *store.Item, name string, code int) *metav1.Status {
 	details := &metav1.StatusDetails{Name: name, Group: view.Group, Kind: view.Plural}
-	if item != nil {
+	if item == nil { // it could not be read
+		details.Group, details.Kind = "", view.Kind
+	} else {
 		details.UID = item.Object.GetUID()
 	}
 	return &metav1.Status{Status: metav1.StatusSuccess, Details: details, Code: int32(code)}
@@ -249,6 +287,9 @@ func (c *call) deleteCollection() error {
 	opts, err := c.deleteOptions()
 	if err != nil {
 		return err
+	}
+	if !c.s.config.Features.Enabled(unsafeDeletion) {
+		opts.IgnoreStoreReadErrorWithClusterBreakingPotential = nil
 	}
 	items, err := c.s.config.Registry.DeleteCollection(c.r.Context(), c.req, opts, list)
 	if err != nil {

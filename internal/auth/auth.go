@@ -19,6 +19,7 @@ import (
 	"proa/internal/apis"
 	"proa/internal/auth/chain"
 	"proa/internal/auth/jwt"
+	"proa/internal/auth/jwtsigner"
 	"proa/internal/auth/rbac"
 	"proa/internal/auth/token"
 	"proa/internal/store"
@@ -28,8 +29,8 @@ import (
 // those of the request path, empty where it has none. Obj belongs to the handler.
 type Handler func(ctx context.Context, u user.Info, namespace, name string, obj apis.Object) (apis.Object, error)
 
-// Config describes authentication and authorization of one server. Store and
-// ServiceAccountKey are required.
+// Config describes authentication and authorization of one server. Store, and
+// ServiceAccountKey or SigningEndpoint, are required.
 type Config struct {
 	Store *store.Store
 	Clock clock.PassiveClock
@@ -44,10 +45,10 @@ type Config struct {
 	// FrontProxyHeaders are the names of these headers; empty ones are upstream's.
 	FrontProxyHeaders Headers
 
-	// Issuer is the iss claim of service account tokens, by default
-	// https://kubernetes.default.svc.cluster.local. Audiences are those the server
-	// itself answers to, by default the issuer.
-	Issuer    string
+	// Issuers are the iss claims of service account tokens, the first that of new
+	// ones; by default https://kubernetes.default.svc.cluster.local. Audiences are
+	// those the server itself answers to, by default the issuers.
+	Issuers   []string
 	Audiences []string
 	// JWKSURI is what OpenID discovery announces, by default
 	// <Issuer>/openid/v1/jwks.
@@ -56,8 +57,12 @@ type Config struct {
 	// accepted too (rotation).
 	ServiceAccountKey crypto.Signer
 	VerificationKeys  []crypto.PublicKey
+	// SigningEndpoint is the socket of a process that signs them instead.
+	SigningEndpoint string
 	// MaxTokenLife caps requested lifetimes. Zero: no cap.
 	MaxTokenLife time.Duration
+	// ExactTokenLives gives pods no tokens that live longer than they asked for.
+	ExactTokenLives bool
 
 	// JWT believes tokens of outside issuers. Nil: none.
 	JWT *jwt.Config
@@ -101,6 +106,7 @@ type Auth struct {
 	chain  *chain.Chain
 	tokens authenticator.Token
 	jwt    *jwt.Authenticator // nil without outside issuers
+	signer *jwtsigner.Signer  // nil when this process signs
 }
 
 // New joins authenticators and authorizers as c says.
@@ -111,14 +117,10 @@ func New(c Config) (*Auth, error) {
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}
-	tokens, err := token.New(token.Config{
-		Store: c.Store, Clock: c.Clock, Issuer: c.Issuer, Audiences: c.Audiences, JWKSURI: c.JWKSURI,
-		Key: c.ServiceAccountKey, VerificationKeys: c.VerificationKeys, MaxLife: c.MaxTokenLife,
-	})
-	if err != nil {
+	a := &Auth{}
+	if err := a.issuer(c); err != nil {
 		return nil, err
 	}
-	a := &Auth{Tokens: tokens}
 	if err := a.authenticators(c); err != nil {
 		return nil, err
 	}
@@ -128,6 +130,28 @@ func New(c Config) (*Auth, error) {
 	return a, nil
 }
 
+// issuer makes what issues service account tokens.
+func (a *Auth) issuer(c Config) (err error) {
+	t := token.Config{
+		Store: c.Store, Clock: c.Clock, Issuers: c.Issuers, Audiences: c.Audiences, JWKSURI: c.JWKSURI,
+		Key: c.ServiceAccountKey, VerificationKeys: c.VerificationKeys, MaxLife: c.MaxTokenLife, ExactLives: c.ExactTokenLives,
+	}
+	if c.SigningEndpoint != "" {
+		if a.signer, err = jwtsigner.Open(context.Background(), c.SigningEndpoint, ticking(c.Clock)); err != nil {
+			return err
+		}
+		switch longest := a.signer.MaxLife(); {
+		case t.MaxLife == 0:
+			t.MaxLife = longest
+		case t.MaxLife > longest:
+			return fmt.Errorf("service-account-max-token-expiration cannot be set longer than the token expiration supported by service-account-signing-endpoint: %s > %s", t.MaxLife, longest)
+		}
+		t.Signer = a.signer
+	}
+	a.Tokens, err = token.New(t)
+	return err
+}
+
 // Run reads the keys of outside issuers and follows the changes of configuration
 // files until ctx ends.
 func (a *Auth) Run(ctx context.Context) error {
@@ -135,6 +159,10 @@ func (a *Auth) Run(ctx context.Context) error {
 	g.Go(func() error { return a.chain.Run(ctx) })
 	if a.jwt != nil {
 		g.Go(func() error { return a.jwt.Run(ctx) })
+	}
+	if a.signer != nil {
+		defer a.signer.Close()
+		g.Go(func() error { return a.signer.Run(ctx) })
 	}
 	return g.Wait()
 }

@@ -73,7 +73,7 @@ func (a *Auth) tokenAuthenticators(c Config) ([]authenticator.Token, error) {
 	list = append(list, a.Tokens, authenticator.WrapAudienceAgnosticToken(audiences, bootstraptoken.New(c.Store, c.Clock)))
 	if c.JWT != nil {
 		config := *c.JWT
-		config.Audiences, config.OwnIssuers, config.Clock = audiences, []string{a.Tokens.Issuer()}, ticking(c.Clock)
+		config.Audiences, config.OwnIssuers, config.Clock = audiences, a.Tokens.Issuers(), ticking(c.Clock)
 		var err error
 		if a.jwt, err = jwt.New(config); err != nil {
 			return nil, fmt.Errorf("authentication configuration: %w", err)

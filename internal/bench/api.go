@@ -29,7 +29,7 @@ type API struct {
 }
 
 // Tasks are what APIs are measured by, in order.
-var Tasks = []string{"calls", "watch", "list"}
+var Tasks = []string{"calls", "custom", "watch", "list"}
 
 func (a *API) setDefaults() {
 	if a.Namespace == "" {
@@ -82,7 +82,7 @@ func (a API) Run(ctx context.Context, report Report) (err error) {
 			err = errors.Join(err, t.removeNamespace(context.WithoutCancel(ctx), a.Namespace))
 		}
 	}()
-	tasks := map[string]func(context.Context) error{"calls": run.calls, "watch": run.watches, "list": run.lists}
+	tasks := map[string]func(context.Context) error{"calls": run.calls, "custom": run.custom, "watch": run.watches, "list": run.lists}
 	for _, name := range Tasks {
 		if slices.Contains(a.Only, name) {
 			if err := tasks[name](ctx); err != nil {

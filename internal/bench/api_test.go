@@ -7,15 +7,22 @@ import (
 	"net"
 	"net/http/httptest"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
+	"proa/internal/apiextensions"
 	"proa/internal/apis/builtin"
 	"proa/internal/apiserver"
 	"proa/internal/apiserver/registry"
+	apiclient "proa/internal/client"
+	"proa/internal/controllers"
+	"proa/internal/controllers/customresource"
 	"proa/internal/store"
 	"proa/internal/store/memory"
 )
@@ -25,6 +32,10 @@ func serve(t *testing.T) (*rest.Config, *store.Store) {
 	t.Helper()
 	catalogue := builtin.Catalogue()
 	st, err := store.Open(t.Context(), store.Config{Engine: memory.New(), Codec: registry.NewCodec(catalogue)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defined, err := apiextensions.New(apiextensions.Config{Store: st, Catalogue: catalogue})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,10 +56,17 @@ func serve(t *testing.T) (*rest.Config, *store.Store) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
+	cache := apiclient.NewCache(r.As(&user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}}))
+	establish := customresource.New(controllers.Config{Cache: cache, Clock: clock.RealClock{}}, defined, catalogue)
+	var running sync.WaitGroup
+	for _, run := range []func(context.Context) error{defined.Run, cache.Run, establish.Run} {
+		running.Go(func() { _ = run(ctx) })
+	}
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx, l) }()
 	t.Cleanup(func() {
 		cancel()
+		running.Wait()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
@@ -74,7 +92,8 @@ func TestEverythingIsMeasuredAndNothingIsLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"create", "get", "update", "merge patch", "apply", "delete", "fan-out", "list", "list in pages of 500", "watch-list", "list, ten at once"}
+	want := []string{"create", "get", "update", "merge patch", "apply", "delete",
+		"custom resource create", "custom resource get", "custom resource update", "custom resource merge patch", "custom resource apply", "custom resource delete", "fan-out", "list", "list in pages of 500", "watch-list", "list, ten at once"}
 	if !slices.Equal(tasks, want) {
 		t.Errorf("measured %q, want %q", tasks, want)
 	}

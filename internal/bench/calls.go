@@ -5,29 +5,46 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 )
 
-// caller is one client of the calls task with pods of its own.
+// collection is where the objects are that calls are made for.
+type collection struct {
+	what string // put before the names of the calls
+	path string
+	body func(name string) []byte // of an object to be created
+}
+
+func (c *collection) of(name string) string { return c.path + "/" + name }
+
+// caller is one client of the calls task with objects of its own.
 type caller struct {
 	*client
+	*collection
 	names  []string
-	bodies [][]byte // as the server last answered, of the first few pods
+	bodies [][]byte // as the server last answered, of the first few objects
 	next   int
 	times  []time.Duration
 }
 
-// worked is how many pods a caller changes in turn.
+// worked is how many objects a caller changes in turn.
 const worked = 8
 
-// calls measures each kind of call with so many clients at once.
+// calls measures each kind of call for pods.
 func (r *apiRun) calls(ctx context.Context) error {
+	pods := &collection{path: r.pods(), body: func(name string) []byte { return podBody(r.Namespace, name) }}
+	return r.callsFor(ctx, pods)
+}
+
+// callsFor measures each kind of call with so many clients at once.
+func (r *apiRun) callsFor(ctx context.Context, objects *collection) error {
 	for _, n := range r.Clients {
 		clients, err := r.target.newClients(n)
 		if err != nil {
 			return err
 		}
-		err = r.callsOf(ctx, clients)
+		err = r.callsOf(ctx, clients, objects)
 		closeAll(clients)
 		if err != nil {
 			return err
@@ -36,10 +53,10 @@ func (r *apiRun) calls(ctx context.Context) error {
 	return nil
 }
 
-func (r *apiRun) callsOf(ctx context.Context, clients []*client) error {
+func (r *apiRun) callsOf(ctx context.Context, clients []*client, objects *collection) error {
 	callers := make([]*caller, len(clients))
 	for i, c := range clients {
-		callers[i] = &caller{client: c}
+		callers[i] = &caller{client: c, collection: objects}
 	}
 	if err := r.warm(ctx, callers); err != nil {
 		return err
@@ -50,7 +67,7 @@ func (r *apiRun) callsOf(ctx context.Context, clients []*client) error {
 	}{
 		{"create", r.create}, {"get", r.get}, {"update", r.update}, {"merge patch", r.mergePatch}, {"apply", r.apply}, {"delete", r.remove},
 	} {
-		if err := r.measure(ctx, task.name, callers, task.call); err != nil {
+		if err := r.measure(ctx, objects.what+task.name, callers, task.call); err != nil {
 			return fmt.Errorf("%s: %w", task.name, err)
 		}
 	}
@@ -60,7 +77,7 @@ func (r *apiRun) callsOf(ctx context.Context, clients []*client) error {
 // warm makes the connections, so that no handshake is measured.
 func (r *apiRun) warm(ctx context.Context, callers []*caller) error {
 	return together(ctx, len(callers), func(ctx context.Context, i int) error {
-		_, err := callers[i].do(ctx, request{method: http.MethodGet, path: r.pods() + "?limit=1"})
+		_, err := callers[i].do(ctx, request{method: http.MethodGet, path: callers[i].path + "?limit=1"})
 		return err
 	})
 }
@@ -73,7 +90,7 @@ func (r *apiRun) measure(ctx context.Context, task string, callers []*caller, ca
 	err := together(ctx, len(callers), func(ctx context.Context, i int) error {
 		c := callers[i]
 		c.times, c.next = c.times[:0], 0
-		for done := false; !done; done = task != "delete" && time.Now().After(until) {
+		for done := false; !done; done = !strings.HasSuffix(task, "delete") && time.Now().After(until) {
 			began := time.Now()
 			more, err := call(ctx, c, i)
 			switch {
@@ -107,7 +124,7 @@ func (r *apiRun) measure(ctx context.Context, task string, callers []*caller, ca
 
 func (r *apiRun) create(ctx context.Context, c *caller, i int) (bool, error) {
 	name := fmt.Sprintf("called-%02d-%06d", i, c.next)
-	body, err := c.do(ctx, request{method: http.MethodPost, path: r.pods(), body: podBody(r.Namespace, name), media: mediaJSON})
+	body, err := c.do(ctx, request{method: http.MethodPost, path: c.path, body: c.body(name), media: mediaJSON})
 	if err != nil {
 		return false, err
 	}
@@ -119,7 +136,7 @@ func (r *apiRun) create(ctx context.Context, c *caller, i int) (bool, error) {
 }
 
 func (r *apiRun) get(ctx context.Context, c *caller, _ int) (bool, error) {
-	_, err := c.do(ctx, request{method: http.MethodGet, path: r.pod(c.names[c.next%len(c.names)])})
+	_, err := c.do(ctx, request{method: http.MethodGet, path: c.of(c.names[c.next%len(c.names)])})
 	return true, err
 }
 
@@ -129,7 +146,7 @@ func (r *apiRun) update(ctx context.Context, c *caller, _ int) (bool, error) {
 	if !setStamp(c.bodies[k], time.Now()) {
 		return false, fmt.Errorf("the server's answer lacks the annotation %s", sentAnnotation)
 	}
-	body, err := c.do(ctx, request{method: http.MethodPut, path: r.pod(c.names[k]), body: c.bodies[k], media: mediaJSON})
+	body, err := c.do(ctx, request{method: http.MethodPut, path: c.of(c.names[k]), body: c.bodies[k], media: mediaJSON})
 	if err == nil {
 		c.bodies[k] = append(c.bodies[k][:0], body...)
 	}
@@ -138,20 +155,20 @@ func (r *apiRun) update(ctx context.Context, c *caller, _ int) (bool, error) {
 
 func (r *apiRun) mergePatch(ctx context.Context, c *caller, _ int) (bool, error) {
 	name := c.names[c.next%len(c.bodies)]
-	_, err := c.do(ctx, request{method: http.MethodPatch, path: r.pod(name), body: stampPatch(time.Now()), media: mediaMerge})
+	_, err := c.do(ctx, request{method: http.MethodPatch, path: c.of(name), body: stampPatch(time.Now()), media: mediaMerge})
 	return true, err
 }
 
-// applied is how many pods each client applies, again and again: that is what
+// applied is how many objects each client applies, again and again: that is what
 // people and their tools do.
 const applied = 16
 
-// apply says about a pod what its creation said, with a new time.
+// apply says about an object what its creation said, with a new time.
 func (r *apiRun) apply(ctx context.Context, c *caller, _ int) (bool, error) {
 	name := c.names[c.next%min(applied, len(c.bodies))]
-	body := podBody(r.Namespace, name)
+	body := c.body(name)
 	setStamp(body, time.Now())
-	_, err := c.do(ctx, request{method: http.MethodPatch, path: r.pod(name) + "?fieldManager=bench&force=true", body: body, media: mediaApply})
+	_, err := c.do(ctx, request{method: http.MethodPatch, path: c.of(name) + "?fieldManager=bench&force=true", body: body, media: mediaApply})
 	return true, err
 }
 
@@ -160,6 +177,6 @@ func (r *apiRun) remove(ctx context.Context, c *caller, _ int) (bool, error) {
 		c.names, c.bodies = nil, nil
 		return false, nil
 	}
-	_, err := c.do(ctx, request{method: http.MethodDelete, path: r.pod(c.names[c.next]) + "?gracePeriodSeconds=0"})
+	_, err := c.do(ctx, request{method: http.MethodDelete, path: c.of(c.names[c.next]) + "?gracePeriodSeconds=0"})
 	return true, err
 }

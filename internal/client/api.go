@@ -48,8 +48,8 @@ type API interface {
 	Create(ctx context.Context, ref Ref, obj Object, opts metav1.CreateOptions) (Object, error)
 	Update(ctx context.Context, ref Ref, obj Object, opts metav1.UpdateOptions) (Object, error)
 	Patch(ctx context.Context, ref Ref, pt types.PatchType, data []byte, opts metav1.PatchOptions) (Object, error)
-	// Delete returns the object as it was removed, or as it is while finalizers
-	// or a grace period keep it.
+	// Delete returns the object as it is while finalizers or a grace period keep
+	// it. Of one that is gone, no more than its name and UID need be there.
 	Delete(ctx context.Context, ref Ref, opts metav1.DeleteOptions) (Object, error)
 	DeleteCollection(ctx context.Context, ref Ref, opts metav1.DeleteOptions, list metav1.ListOptions) error
 }

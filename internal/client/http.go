@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -107,7 +108,14 @@ func (h *httpAPI) List(ctx context.Context, ref Ref, opts metav1.ListOptions) (*
 }
 
 func (h *httpAPI) Create(ctx context.Context, ref Ref, obj Object, opts metav1.CreateOptions) (Object, error) {
-	return h.object(ctx, h.request("POST", ref, &opts).Body(obj))
+	answer, err := h.request("POST", ref, &opts).Body(obj).Do(ctx).Get()
+	if err != nil {
+		return nil, err
+	}
+	if _, done := answer.(*metav1.Status); done {
+		return obj, nil // a binding or an eviction, which nothing keeps
+	}
+	return asObject(answer)
 }
 
 func (h *httpAPI) Update(ctx context.Context, ref Ref, obj Object, opts metav1.UpdateOptions) (Object, error) {
@@ -118,21 +126,30 @@ func (h *httpAPI) Patch(ctx context.Context, ref Ref, pt types.PatchType, data [
 	return h.object(ctx, h.request("PATCH", ref, &opts).SetHeader("Content-Type", string(pt)).Body(data))
 }
 
-// Delete reads the object again where the server answers with a Status alone,
-// which it does once the object is gone.
+// Delete knows no more than the name and the UID of an object that is gone: the
+// server answers with a Status then.
 func (h *httpAPI) Delete(ctx context.Context, ref Ref, opts metav1.DeleteOptions) (Object, error) {
-	last, err := h.Get(ctx, Ref{Resource: ref.Resource, Namespace: ref.Namespace, Name: ref.Name}, metav1.GetOptions{})
-	if err != nil {
-		return nil, err
-	}
 	obj, err := h.request("DELETE", ref, nil).Body(&opts).Do(ctx).Get()
 	if err != nil {
 		return nil, err
 	}
-	if _, isStatus := obj.(*metav1.Status); isStatus {
-		return last, nil
+	if status, isStatus := obj.(*metav1.Status); isStatus {
+		return h.gone(ref, status), nil
 	}
 	return asObject(obj)
+}
+
+func (h *httpAPI) gone(ref Ref, status *metav1.Status) Object {
+	var obj Object = &unstructured.Unstructured{Object: map[string]any{}}
+	if view, known := h.catalogue.Lookup(ref.Resource); known {
+		obj = view.New()
+	}
+	obj.SetNamespace(ref.Namespace)
+	obj.SetName(ref.Name)
+	if status.Details != nil {
+		obj.SetUID(status.Details.UID)
+	}
+	return obj
 }
 
 func (h *httpAPI) DeleteCollection(ctx context.Context, ref Ref, opts metav1.DeleteOptions, list metav1.ListOptions) error {

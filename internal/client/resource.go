@@ -119,8 +119,7 @@ func (r Resource[T]) MergePatch(ctx context.Context, namespace, name string, pat
 	return r.Patch(ctx, namespace, name, types.MergePatchType, data, subresource...)
 }
 
-// Delete starts or finishes the deletion of an object. It returns the object as
-// it then is: removed, or kept by finalizers or a grace period.
+// Delete starts or finishes the deletion of an object, as API.Delete.
 func (r Resource[T]) Delete(ctx context.Context, namespace, name string, opts metav1.DeleteOptions) (T, error) {
 	return typed[T](r.api.Delete(ctx, r.ref(namespace, name, ""), opts))
 }

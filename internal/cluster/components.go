@@ -86,7 +86,7 @@ func (cp *controlPlane) manager(ctx context.Context, cache *client.Cache, o Opti
 		RootCA:      cp.authority.CAPEM(), Token: cp.Auth.Tokens.Legacy,
 		Sign: cp.authority.Cluster.Sign, Serving: cp.nodeServing(),
 		PodCIDRs: []netip.Prefix{netip.MustParsePrefix(cp.settings.PodCIDR)},
-		Metrics:  rawMetrics,
+		Metrics:  rawMetrics, Registry: cp.metrics,
 		LocalPath: volume.LocalPath{
 			Root:   o.Layout.LocalPath(),
 			Remove: volume.RemoveThrough(cp.kubeletClient, kubeletAddress(client.Shared[*corev1.Node](cache))),

@@ -73,7 +73,7 @@ func (s Settings) controlPlane(l Layout, authority *pki.Authority) (c controlpla
 	c.Auth = auth.Config{
 		ClientCA:          authority.Cluster.Pool(),
 		FrontProxyCA:      authority.FrontProxy.Pool(),
-		Issuer:            "https://kubernetes.default.svc." + s.ClusterDomain,
+		Issuers:           []string{"https://kubernetes.default.svc." + s.ClusterDomain},
 		ServiceAccountKey: authority.ServiceAccountKey,
 	}
 	frontProxy, err := keyPair(authority.Kept("front-proxy-client", authority.FrontProxy,

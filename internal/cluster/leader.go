@@ -11,16 +11,21 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"proa/internal/client"
 )
 
-// Times of upstream's leader election.
+// Times of upstream's leader election. One that waits for the Lease tries again
+// after leaseRetry and up to leaseJitter times that more, so that those who wait
+// do not all ask at once.
 const (
 	leaseDuration = 15 * time.Second
 	leaseRetry    = 2 * time.Second
+	leaseJitter   = leaderelection.JitterFactor
 )
 
 var leases = coordinationv1.SchemeGroupVersion.WithResource("leases")
@@ -50,16 +55,16 @@ func (e *elected) Run(ctx context.Context) error {
 	if e.clock != nil {
 		clk = e.clock
 	}
-	retry := clk.NewTicker(leaseRetry)
-	defer retry.Stop()
 	for !e.attempt(ctx, clk.Now()) {
 		select {
-		case <-retry.C():
+		case <-clk.After(wait.Jitter(leaseRetry, leaseJitter)):
 		case <-ctx.Done():
 			return e.work(ctx) // nothing but the release of what it holds
 		}
 	}
 	slog.InfoContext(ctx, "leads", "lease", e.name)
+	retry := clk.NewTicker(leaseRetry)
+	defer retry.Stop()
 	g, running := errgroup.WithContext(ctx)
 	g.Go(func() error { return e.work(running) })
 	g.Go(func() error {
@@ -115,7 +120,7 @@ func (e *elected) renew(ctx context.Context, now time.Time) error {
 	if apierrors.IsNotFound(err) {
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: e.name}}
 		e.claim(&lease.Spec, now)
-		_, err = e.api.Create(ctx, e.ref(), lease, metav1.CreateOptions{})
+		_, err = e.api.Create(ctx, client.Ref{Resource: leases, Namespace: lease.Namespace}, lease, metav1.CreateOptions{})
 		return err
 	}
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -163,4 +164,25 @@ func (p *Path) Set(text string) error {
 	full, err := filepath.Abs(text)
 	*p = Path(full)
 	return err
+}
+
+// Paths is a flag that names files, in one value or several.
+type Paths []string
+
+// String implements pflag.Value.
+func (p *Paths) String() string { return strings.Join(*p, ",") }
+
+// Type implements pflag.Value.
+func (p *Paths) Type() string { return "files" }
+
+// Set implements pflag.Value.
+func (p *Paths) Set(text string) error {
+	for _, one := range strings.Split(text, ",") {
+		var path Path
+		if err := path.Set(one); err != nil {
+			return err
+		}
+		*p = append(*p, string(path))
+	}
+	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -33,6 +34,8 @@ type Config struct {
 	Recorder func(component string) EventRecorder
 	Clock    clock.WithTicker
 	Workers  int // of one controller; 0 means 4
+	// Metrics is where a controller's own metrics are registered; nil: nowhere.
+	Metrics prometheus.Registerer
 }
 
 // Loop calls Reconcile for every enqueued key: never twice at once for the same

@@ -11,9 +11,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"time"
 
+	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/clock"
@@ -33,9 +36,11 @@ import (
 	"proa/internal/auth/rbac"
 	"proa/internal/client"
 	"proa/internal/controllers"
+	"proa/internal/controllers/apiserveridentity"
 	"proa/internal/controllers/apiservice"
 	"proa/internal/controllers/clustertrust"
 	"proa/internal/controllers/customresource"
+	"proa/internal/controllers/legacytokentracking"
 	"proa/internal/store"
 	"proa/internal/store/encryption"
 )
@@ -175,6 +180,7 @@ func (cp *ControlPlane) authConfig() auth.Config {
 func (cp *ControlPlane) newChain() (*admission.Chain, error) {
 	mutatingHooks, validatingHooks, err := webhook.New(webhook.Config{
 		Store: cp.Store, Catalogue: cp.catalogue, Authorizer: cp.Auth.Authorizer,
+		Configurations: cp.config.Admission.Configurations,
 	})
 	if err != nil {
 		return nil, err
@@ -186,7 +192,15 @@ func (cp *ControlPlane) newChain() (*admission.Chain, error) {
 	c.Store, c.Catalogue, c.Authorizer, c.RBAC = cp.Store, cp.catalogue, cp.Auth.Authorizer, cp.Auth.RBAC
 	c.Policies = []any{mutatingPolicies, validatingPolicies}
 	c.Webhooks = []any{mutatingHooks, validatingHooks}
+	c.MakeNamespace, c.Clock = cp.makeNamespace, cp.config.Clock
 	return admission.New(c)
+}
+
+// makeNamespace is for objects that come before their namespace.
+func (cp *ControlPlane) makeNamespace(ctx context.Context, name string) error {
+	namespaces := client.Of[*corev1.Namespace](cp.As(user.APIServerUser, user.SystemPrivilegedGroup))
+	_, err := namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	return err
 }
 
 func (cp *ControlPlane) registryConfig() registry.Config {
@@ -222,8 +236,24 @@ func (cp *ControlPlane) addControllers() {
 		apiservice.NewRegistration(c, cp.catalogue),
 		apiservice.NewAvailability(c, cp.aggregator.Probe),
 		clustertrust.New(c, cp.config.Trust),
+		legacytokentracking.New(c),
 		cp.aggregator,
 	}
+	if cp.config.Gates.Enabled("APIServerIdentity") {
+		cp.components = append(cp.components, cp.identity())
+	}
+}
+
+// identity lets other servers on the same store know of this one.
+func (cp *ControlPlane) identity() component {
+	hostname, err := os.Hostname()
+	if err != nil {
+		slog.Error("No name of this host", "err", err)
+	}
+	return apiserveridentity.New(apiserveridentity.Config{
+		API: cp.As(user.APIServerUser, user.SystemPrivilegedGroup), Clock: cp.config.Clock,
+		Hostname: hostname, Instance: uuid.NewString(),
+	})
 }
 
 func (cp *ControlPlane) serverConfig() apiserver.Config {
@@ -231,7 +261,7 @@ func (cp *ControlPlane) serverConfig() apiserver.Config {
 	c.Registry, c.Store, c.Admission, c.Aggregator = cp.Registry, cp.Store, cp.chain, cp.aggregator
 	c.Authenticator, c.Authorizer = cp.Auth.Authenticator, cp.Auth.Authorizer
 	c.Features, c.Clock = cp.config.Gates, cp.config.Clock
-	c.JWKS, c.OpenIDConfiguration = cp.Auth.Tokens.JWKS(), cp.Auth.Tokens.Discovery()
+	c.JWKS, c.OpenIDConfiguration = cp.Auth.Tokens.JWKS, cp.Auth.Tokens.Discovery
 	if c.Version.GitVersion == "" {
 		c.Version = KubernetesVersion()
 	}
@@ -249,10 +279,19 @@ func (cp *ControlPlane) As(name string, groups ...string) client.API {
 	return cp.Registry.As(&user.DefaultInfo{Name: name, Groups: append(groups, user.AllAuthenticated)})
 }
 
-// Run serves the API until ctx ends.
+// Run serves the API until ctx ends. The other parts run until the server has
+// answered what was in flight.
 func (cp *ControlPlane) Run(ctx context.Context) error {
+	serving, stopServing := context.WithCancel(ctx)
+	defer stopServing()
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return cp.server.Run(ctx, cp.config.Listener) })
+	context.AfterFunc(ctx, stopServing) // when a part fails
+	g.Go(func() error {
+		defer stop()
+		return cp.server.Run(serving, cp.config.Listener)
+	})
 	g.Go(func() error { return cp.Auth.Run(ctx) })
 	g.Go(func() error { return cp.definitions.Run(ctx) })
 	for _, c := range cp.upkeep {

@@ -22,6 +22,7 @@ func (cp *ControlPlane) openStore(ctx context.Context, engine store.Engine) (err
 		}
 		c.Cipher = cp.encryption
 	}
+	c.Place = placeOf(engine)
 	if cp.Store, err = store.Open(ctx, c); err != nil {
 		if cp.encryption != nil {
 			cp.encryption.Close()
@@ -34,10 +35,7 @@ func (cp *ControlPlane) openStore(ctx context.Context, engine store.Engine) (err
 func (cp *ControlPlane) openEncryption(ctx context.Context, engine store.Engine) (err error) {
 	c := cp.config.Encryption
 	c.Clock = cp.config.Clock
-	c.Path = etcd.Paths("", builtinResources())
-	if shared, ok := engine.(*etcd.Engine); ok {
-		c.Path = shared.Path
-	}
+	c.Path = placeOf(engine)
 	if cp.encryption, err = encryption.Open(ctx, c); err != nil {
 		return err
 	}
@@ -46,6 +44,14 @@ func (cp *ControlPlane) openEncryption(ctx context.Context, engine store.Engine)
 		cp.config.Server.Checks = append(cp.config.Server.Checks, apiserver.Check{Name: check.Name, Check: check.Check})
 	}
 	return nil
+}
+
+// placeOf returns where upstream keeps the objects of an engine.
+func placeOf(engine store.Engine) func(store.Key) string {
+	if shared, ok := engine.(*etcd.Engine); ok {
+		return shared.Path
+	}
+	return etcd.Paths("", builtinResources())
 }
 
 func (cp *ControlPlane) closeStore() error {

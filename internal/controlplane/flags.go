@@ -5,7 +5,9 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"proa/internal/admission"
 	authflags "proa/internal/auth/flags"
+	"proa/internal/configfile"
 )
 
 // Flags are upstream's flags of an API server that mean the same whatever starts
@@ -15,8 +17,11 @@ type Flags struct {
 	encryption encryptionFlags
 	requests   requestFlags
 	audit      auditFlags
-	admission  struct{ enable, disable []string }
-	set        *pflag.FlagSet
+	admission  struct {
+		enable, disable []string
+		file            configfile.Path
+	}
+	set *pflag.FlagSet
 }
 
 // Add registers the flags.
@@ -29,12 +34,19 @@ func (f *Flags) Add(fs *pflag.FlagSet) {
 	f.set.BoolVar(&f.encryption.reload, "encryption-provider-config-automatic-reload", false, "read that file again when it changes")
 	f.set.StringSliceVar(&f.admission.enable, "enable-admission-plugins", nil, "admission plugins that run besides those that do by default")
 	f.set.StringSliceVar(&f.admission.disable, "disable-admission-plugins", nil, "admission plugins that do not run although they do by default")
+	f.set.Var(&f.admission.file, "admission-control-config-file", "file with an AdmissionConfiguration: configurations of admission plugins")
 	fs.AddFlagSet(f.set)
 }
 
 // Apply changes c to what the flags ask for. It reads the files that they name.
 func (f *Flags) Apply(c *Config) error {
 	c.Admission.Enable, c.Admission.Disable = f.admission.enable, f.admission.disable
+	if f.admission.file != "" {
+		var err error
+		if c.Admission.Configurations, err = admission.ReadConfigurations(string(f.admission.file)); err != nil {
+			return err
+		}
+	}
 	if err := f.encryption.apply(c); err != nil {
 		return err
 	}
@@ -51,6 +63,10 @@ func (f *Flags) Apply(c *Config) error {
 	}
 	return f.tellFrontProxy(c)
 }
+
+// RequireAccounts says which flags of service account tokens are missing, for a
+// server that has no keys of its own.
+func (f *Flags) RequireAccounts() []error { return f.auth.RequireAccounts() }
 
 // tellFrontProxy lets extension servers know the front proxy that the flags name.
 func (f *Flags) tellFrontProxy(c *Config) error {
@@ -73,7 +89,7 @@ func (f *Flags) Given() map[string]string {
 		}
 		text := flag.Value.String()
 		switch flag.Value.Type() {
-		case "stringSlice", "stringToString":
+		case "stringSlice", "stringToString", "files":
 			text = strings.TrimSuffix(strings.TrimPrefix(text, "["), "]")
 		}
 		given[flag.Name] = text

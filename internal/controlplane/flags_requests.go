@@ -17,6 +17,9 @@ type requestFlags struct {
 	timeout       time.Duration
 	minWatch      int // seconds
 	streams       int
+	goaway        float64
+	delay         time.Duration
+	retryAfter    bool
 }
 
 func (f *requestFlags) add(fs *pflag.FlagSet) {
@@ -26,6 +29,9 @@ func (f *requestFlags) add(fs *pflag.FlagSet) {
 	fs.DurationVar(&f.timeout, "request-timeout", time.Minute, "longest time of a request that is no watch or stream")
 	fs.IntVar(&f.minWatch, "min-request-timeout", 1800, "shortest time of a watch that names none, in seconds")
 	fs.IntVar(&f.streams, "http2-max-streams-per-connection", 0, "requests at a time on one connection (default 100)")
+	fs.Float64Var(&f.goaway, "goaway-chance", 0, "chance that a request over HTTP/2 has its client connect anew, so that clients spread over the servers behind a load balancer: at most 0.02")
+	fs.DurationVar(&f.delay, "shutdown-delay-duration", 0, "how long everything is still served once the server is to end, and /readyz says so")
+	fs.BoolVar(&f.retryAfter, "shutdown-send-retry-after", false, "listen on while requests in flight are answered, and answer new ones with 429 and Retry-After")
 }
 
 func (f *requestFlags) apply(c *apiserver.Config) error {
@@ -40,11 +46,18 @@ func (f *requestFlags) apply(c *apiserver.Config) error {
 	if f.timeout <= 0 {
 		errs = append(errs, errors.New("--request-timeout can not be negative value"))
 	}
+	if f.delay < 0 {
+		errs = append(errs, errors.New("--shutdown-delay-duration can not be negative value"))
+	}
+	if f.goaway < 0 || f.goaway > 0.02 {
+		errs = append(errs, errors.New("--goaway-chance can not be less than 0 or greater than 0.02"))
+	}
 	if f.fairness && f.reads+f.writes == 0 {
 		errs = append(errs, errors.New("--max-requests-inflight + --max-mutating-requests-inflight must be positive"))
 	}
 	c.NoFairness, c.MaxReads, c.MaxWrites, c.MaxStreams = !f.fairness, orNone(f.reads), orNone(f.writes), f.streams
 	c.RequestTimeout, c.MinWatch = f.timeout, time.Duration(f.minWatch)*time.Second
+	c.GoawayChance, c.ShutdownDelay, c.ShutdownRetryAfter = f.goaway, f.delay, f.retryAfter
 	return errors.Join(errs...)
 }
 

@@ -22,6 +22,7 @@ func TestFlagsOfRequestsAndAudit(t *testing.T) {
 	flags, err := ParseFlags(map[string]string{
 		"enable-priority-and-fairness": "false", "max-requests-inflight": "7", "max-mutating-requests-inflight": "3",
 		"request-timeout": "5s", "min-request-timeout": "60", "http2-max-streams-per-connection": "9",
+		"goaway-chance": "0.01", "shutdown-delay-duration": "7s", "shutdown-send-retry-after": "true",
 		"audit-policy-file": policy, "audit-log-path": "/x/audit.log", "audit-log-maxsize": "5", "audit-log-mode": "batch", "audit-webhook-truncate-enabled": "true",
 	})
 	if err != nil {
@@ -32,7 +33,8 @@ func TestFlagsOfRequestsAndAudit(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := c.Server
-	if !s.NoFairness || s.MaxReads != 7 || s.MaxWrites != 3 || s.RequestTimeout != 5*time.Second || s.MinWatch != time.Minute || s.MaxStreams != 9 {
+	if !s.NoFairness || s.MaxReads != 7 || s.MaxWrites != 3 || s.RequestTimeout != 5*time.Second || s.MinWatch != time.Minute || s.MaxStreams != 9 ||
+		s.GoawayChance != 0.01 || s.ShutdownDelay != 7*time.Second || !s.ShutdownRetryAfter {
 		t.Errorf("%+v", s)
 	}
 	a := s.Audit
@@ -41,6 +43,8 @@ func TestFlagsOfRequestsAndAudit(t *testing.T) {
 	}
 	for flag, want := range map[[2]string]string{
 		{"max-requests-inflight", "-1"}:           "--max-requests-inflight can not be negative value",
+		{"shutdown-delay-duration", "-1s"}:        "--shutdown-delay-duration can not be negative value",
+		{"goaway-chance", "0.5"}:                  "--goaway-chance can not be less than 0 or greater than 0.02",
 		{"audit-policy-file", "/nowhere"}:         "/nowhere",
 		{"audit-log-version", "audit.k8s.io/v1b"}: "audit.k8s.io/v1b",
 	} {

@@ -9,6 +9,7 @@ import (
 	"proa/internal/controllers"
 	"proa/internal/controllers/bootstrapsigner"
 	"proa/internal/controllers/clusterroleaggregation"
+	"proa/internal/controllers/clustertrustbundle"
 	"proa/internal/controllers/cronjob"
 	"proa/internal/controllers/csr"
 	"proa/internal/controllers/daemonset"
@@ -20,9 +21,11 @@ import (
 	"proa/internal/controllers/garbagecollector"
 	"proa/internal/controllers/horizontalpodautoscaler"
 	"proa/internal/controllers/job"
+	"proa/internal/controllers/legacytokencleaner"
 	"proa/internal/controllers/namespace"
 	"proa/internal/controllers/nodeipam"
 	"proa/internal/controllers/nodelifecycle"
+	"proa/internal/controllers/podcertificatecleaner"
 	"proa/internal/controllers/podgc"
 	"proa/internal/controllers/replicaset"
 	"proa/internal/controllers/replicationcontroller"
@@ -35,8 +38,11 @@ import (
 	"proa/internal/controllers/storageversionmigrator"
 	"proa/internal/controllers/tainteviction"
 	"proa/internal/controllers/tokencleaner"
+	"proa/internal/controllers/ttl"
 	"proa/internal/controllers/ttlafterfinished"
 	"proa/internal/controllers/validatingadmissionpolicy"
+	"proa/internal/controllers/volumeattributesclass"
+	"proa/internal/controllers/volumeexpand"
 	"proa/internal/volume"
 )
 
@@ -85,6 +91,16 @@ var entries = []entry{
 		}
 		return rootca.New(b.as("root-ca-cert-publisher"), b.RootCA)
 	}),
+	special("kube-apiserver-serving-clustertrustbundle-publisher-controller", func(b *builder) controller {
+		if b.RootCA == nil {
+			return nil
+		}
+		return clustertrustbundle.New(b.as("kube-apiserver-serving-clustertrustbundle-publisher"), b.RootCA)
+	}),
+	simple("podcertificaterequest-cleaner-controller", "podcertificaterequestcleaner", podcertificatecleaner.New),
+	special("legacy-serviceaccount-token-cleaner-controller", func(b *builder) controller {
+		return legacytokencleaner.New(b.as("legacy-service-account-token-cleaner"), b.LegacyTokenPeriod)
+	}),
 	simple("endpointslice-controller", "endpointslice-controller", endpointslice.New),
 	simple("endpointslice-mirroring-controller", "endpointslicemirroring-controller", endpointslicemirroring.New),
 	simple("endpoints-controller", "endpoint-controller", endpoints.New),
@@ -116,6 +132,7 @@ var entries = []entry{
 		return nodelifecycle.New(b.as("node-controller"), b.NodePeriods)
 	}),
 	simple("taint-eviction-controller", "node-controller", tainteviction.New),
+	simple("ttl-controller", "ttl-controller", ttl.New),
 	{name: "node-ipam-controller", make: newRanges},
 	special("pod-garbage-collector-controller", func(b *builder) controller {
 		return podgc.New(b.as("pod-garbage-collector"), b.TerminatedPods)
@@ -133,6 +150,8 @@ var entries = []entry{
 	special("persistentvolume-binder-controller", func(b *builder) controller {
 		return volume.New(volume.Config{Controllers: b.as("volume-controller"), LocalPath: b.LocalPath})
 	}),
+	simple("persistentvolume-expander-controller", "expand-controller", volumeexpand.New),
+	simple("volumeattributesclass-protection-controller", "volumeattributesclass-protection-controller", volumeattributesclass.New),
 	offByDefault(simple("token-cleaner-controller", "token-cleaner", tokencleaner.New)),
 	offByDefault(simple("bootstrap-signer-controller", "bootstrap-signer", bootstrapsigner.New)),
 }

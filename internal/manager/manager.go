@@ -7,7 +7,9 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
@@ -36,6 +38,8 @@ type Config struct {
 	// Aggregator knows the kinds of other servers. Nil: there are none.
 	Aggregator *aggregator.Aggregator
 	Clock      clock.WithTicker // nil: the real one
+	// Registry gathers what controllers measure; nil: nobody asks.
+	Registry prometheus.Registerer
 
 	// Controllers are names as upstream's flag --controllers has them: "*" for all
 	// that are on by default, "a" and "-a" for one. Empty: "*".
@@ -45,6 +49,10 @@ type Config struct {
 	Token   serviceaccounttoken.Issue // makes the tokens of Secrets; nil: nobody does
 	Sign    csr.Sign                  // signs approved certificate requests; nil: nobody does
 	Serving csr.Serving               // limits of serving certificates that are approved by themselves
+
+	// LegacyTokenPeriod is how long a token in a Secret may lie unused before it
+	// becomes invalid, and then before it goes; 0: a year.
+	LegacyTokenPeriod time.Duration
 
 	NodePeriods nodelifecycle.Periods // how long nodes may be silent
 
@@ -132,7 +140,7 @@ func (b *builder) itself() controllers.Config { return b.with(b.Cache.API()) }
 
 func (b *builder) with(api client.API) controllers.Config {
 	return controllers.Config{
-		Cache: b.Cache.As(api), Clock: b.Clock,
+		Cache: b.Cache.As(api), Clock: b.Clock, Metrics: b.Registry,
 		Recorder: func(component string) record.EventRecorder {
 			return client.NewRecorder(b.ctx, api, component, "")
 		},

@@ -91,6 +91,13 @@ func (s *Scheduler) rank(ctx context.Context, p *profile.Profile, pod *framework
 		d.Rejections[i] = framework.Rejection{Node: nodes[i], Name: nodes[i].Name(), Plugin: plugin, Status: status}
 	})
 	var fits []*framework.NodeInfo
+	var rejected map[string]int
+	for i := range d.Rejections {
+		if r := &d.Rejections[i]; r.Status != nil {
+			rejected = counted(rejected, r.Plugin)
+		}
+	}
+	p.Filtered(state, len(nodes), rejected)
 	for i := range d.Rejections {
 		switch r := &d.Rejections[i]; {
 		case r.Status == nil:
@@ -123,12 +130,17 @@ func (s *Scheduler) rerank(ctx context.Context, p *profile.Profile, pod *framewo
 	if !known {
 		return s.rank(ctx, p, pod, b)
 	}
+	asked, rejected := 0, map[string]int(nil)
+	defer func(state *framework.CycleState) { p.Filtered(state, asked, rejected) }(b.state)
 	own := false // the account of the nodes, which may have been handed out
 	for _, n := range changed {
 		if n.Generation <= b.generation || n.Node == nil || s.snapshot.ByName[n.Node.Name] != n {
 			continue
 		}
 		plugin, status := p.FilterBy(ctx, b.state, pod, n)
+		if asked++; status != nil {
+			rejected = counted(rejected, plugin)
+		}
 		if status.Code() == framework.Error {
 			return false, status.Err()
 		}

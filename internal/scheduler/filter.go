@@ -46,7 +46,9 @@ func (s *Scheduler) filter(ctx context.Context, p *profile.Profile, state *frame
 		check = p.FilterWithNominated
 	}
 	fits, rejections := s.scratch.fits[:0], s.scratch.rejections[:0]
-	looked := 0
+	looked, asked := 0, 0
+	var rejected map[string]int // nodes, by plugin
+	defer func() { p.Filtered(state, asked, rejected) }()
 	for looked < len(nodes) && len(fits) < want {
 		n := min(max(want-len(fits), manyNodes), len(nodes)-looked)
 		if len(s.scratch.answers) < n {
@@ -57,6 +59,12 @@ func (s *Scheduler) filter(ctx context.Context, p *profile.Profile, state *frame
 			plugin, status := check(ctx, state, pod, nodes[(start+looked+i)%len(nodes)])
 			answers[i] = answer{plugin, status}
 		})
+		asked += n
+		for i := range answers {
+			if answers[i].status != nil {
+				rejected = counted(rejected, answers[i].plugin)
+			}
+		}
 		for i := 0; i < n && len(fits) < want; i++ {
 			node, a := nodes[(start+looked)%len(nodes)], answers[i]
 			looked++
@@ -79,6 +87,15 @@ func (s *Scheduler) filter(ctx context.Context, p *profile.Profile, state *frame
 		d.Rejections = slices.Clone(rejections)
 	}
 	return fits, nil
+}
+
+// counted adds one for a plugin.
+func counted(rejected map[string]int, plugin string) map[string]int {
+	if rejected == nil {
+		rejected = map[string]int{}
+	}
+	rejected[plugin]++
+	return rejected
 }
 
 // scratch is memory that every search uses again.

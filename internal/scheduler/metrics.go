@@ -20,7 +20,7 @@ const (
 // metrics are the scheduler's, under upstream's names.
 type metrics struct {
 	attempts, algorithm, sli, tries *prometheus.HistogramVec
-	total                           *prometheus.CounterVec
+	total, evaluations              *prometheus.CounterVec
 	preemptions                     prometheus.Counter
 	victims                         prometheus.Histogram
 
@@ -44,6 +44,10 @@ func newMetrics() *metrics {
 			Name: "scheduler_schedule_attempts_total",
 			Help: "[STABLE] Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, while 'error' means an internal scheduler problem.",
 		}, []string{"result", "profile"}),
+		evaluations: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "scheduler_plugin_evaluation_total",
+			Help: "[BETA] Number of attempts to schedule pods by each plugin and the extension point (available only in PreFilter, Filter, PreScore, and Score).",
+		}, []string{"plugin", "extension_point", "profile"}),
 		preemptions: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "scheduler_preemption_attempts_total", Help: "[STABLE] Total preemption attempts in the cluster till now",
 		}),
@@ -56,7 +60,7 @@ func newMetrics() *metrics {
 // register adds the metrics to what is gathered, the queue's lengths with them.
 func (s *Scheduler) register(r prometheus.Registerer) error {
 	m := s.metrics
-	for _, c := range []prometheus.Collector{m.attempts, m.algorithm, m.sli, m.tries, m.total, m.preemptions, m.victims, gauges{s}} {
+	for _, c := range []prometheus.Collector{m.attempts, m.algorithm, m.sli, m.tries, m.total, m.evaluations, m.preemptions, m.victims, gauges{s}} {
 		if err := r.Register(c); err != nil {
 			return err
 		}

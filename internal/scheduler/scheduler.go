@@ -14,6 +14,7 @@ import (
 	"maps"
 	"math/rand"
 	"runtime"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -125,6 +126,9 @@ func (s *Scheduler) addProfile(c Config, pc profile.Config, hints map[string]map
 		return fmt.Errorf("duplicate scheduler name %q", pc.SchedulerName)
 	}
 	s.recorders[pc.SchedulerName] = s.recorder(c, pc.SchedulerName)
+	pc.Count = func(point profile.Point, plugin string) profile.Counter {
+		return s.metrics.evaluations.WithLabelValues(plugin, strings.ToUpper(string(point[:1]))+string(point[1:]), pc.SchedulerName)
+	}
 	factories := plugins.Factories()
 	maps.Copy(factories, c.Factories)
 	p, err := profile.New(pc, factories, framework.Handle{

@@ -24,12 +24,8 @@ func (s *Store) publishFollowed(batch []*Txn) error {
 	defer s.publishing.Unlock()
 	var events []Event
 	for _, t := range batch {
-		writes, err := s.writesOf(t)
-		if err != nil {
-			return err
-		}
-		for _, w := range writes {
-			events = append(events, s.apply(w.value, t.Revision))
+		for _, w := range s.writesOf(t) {
+			events = s.apply(events, w.value, t.Revision)
 		}
 		s.draft.revision = t.Revision
 	}
@@ -38,23 +34,27 @@ func (s *Store) publishFollowed(batch []*Txn) error {
 }
 
 // writesOf returns the changes of an own transaction, or decodes a foreign one.
-func (s *Store) writesOf(t *Txn) ([]keyedEntry[write], error) {
+func (s *Store) writesOf(t *Txn) []keyedEntry[write] {
 	if p, ok := s.inflight[t]; ok {
-		return p.tx.writes.entries, nil
+		return p.tx.writes.entries
 	}
 	writes := make([]keyedEntry[write], 0, len(t.Ops))
 	for _, op := range t.Ops {
 		w := write{kind: Updated, prev: s.draft.get(op.Key)}
 		switch {
 		case op.Delete && w.prev == nil:
-			continue
+			if w.unreadable = s.draft.unreadable[op.Key]; w.unreadable == nil {
+				continue
+			}
+			w.kind, w.item = Deleted, &Item{Key: op.Key}
 		case op.Delete:
 			w.kind = Deleted
 			w.item = s.deletion(w.prev, t.Revision)
 		default:
 			item, err := s.decode(op.Key, t.Revision, op.Value)
 			if err != nil {
-				return nil, err
+				w.item, w.unreadable = &Item{Key: op.Key}, s.unreadable(op.Key, t.Revision, op.Value, err)
+				break
 			}
 			w.item = item
 			if w.prev == nil {
@@ -63,7 +63,7 @@ func (s *Store) writesOf(t *Txn) ([]keyedEntry[write], error) {
 		}
 		writes = append(writes, keyedEntry[write]{op.Key, w})
 	}
-	return writes, nil
+	return writes
 }
 
 // expect tells publishFollowed which transactions are the store's own.

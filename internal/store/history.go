@@ -121,8 +121,9 @@ func (h *history) topicLocked(gr schema.GroupResource) *topic {
 	return t
 }
 
-// publish makes a state and the events that led to it visible at once.
-func (h *history) publish(newest *state, events []Event) {
+// publish makes a state and the events that led to it visible at once. Resources
+// are broken when no events tell all that led to it.
+func (h *history) publish(newest *state, events []Event, broken []schema.GroupResource) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, e := range events {
@@ -135,6 +136,9 @@ func (h *history) publish(newest *state, events []Event) {
 		h.bytes += retained(e)
 	}
 	h.newest.Store(newest)
+	for _, gr := range broken {
+		h.breakOffLocked(gr)
+	}
 	h.trimLocked()
 }
 
@@ -273,7 +277,7 @@ func (h *history) pathTo(revision int64) (*state, map[schema.GroupResource][]Eve
 func rewind(from *state, revision int64, undo map[schema.GroupResource][]Event) *state {
 	out := &state{
 		revision: revision, index: from.index, trees: slices.Clone(from.trees),
-		indexes: from.indexes, fields: slices.Clone(from.fields),
+		indexes: from.indexes, fields: slices.Clone(from.fields), unreadable: from.unreadable,
 	}
 	for gr, events := range undo {
 		past := out.tree(gr).Copy()

@@ -18,6 +18,7 @@ type Item struct {
 
 	size      int32 // bytes of the engine's value, before it is sealed
 	seal      int32 // the Cipher's generation that it was sealed in
+	length    atomic.Int32
 	cache     *encodingCache
 	encodings atomic.Pointer[encoding]
 }
@@ -28,6 +29,19 @@ func NewItem(key Key, obj Object) *Item { return &Item{Key: key, Object: obj} }
 
 // Size is how many bytes the engine keeps for the item, 0 for one that it does not keep.
 func (i *Item) Size() int { return int(i.size) }
+
+// Length is how long the object is as a protobuf message of its own kind. Whoever
+// needs it first measures it.
+func (i *Item) Length(measure func(Object) (int, error)) (int, error) {
+	if n := i.length.Load(); n > 0 {
+		return int(n), nil
+	}
+	n, err := measure(i.Object)
+	if err == nil {
+		i.length.Store(int32(n))
+	}
+	return n, err
+}
 
 // encoding is one format's bytes in an item's list. The list only grows, by a
 // compare-and-swap at its head; bytes become nil when the cache is over its budget.

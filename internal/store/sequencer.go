@@ -30,6 +30,8 @@ func newPending(tx *Tx) *pending {
 		p.txn.Checks[i].Key = r.key
 		if r.value != nil {
 			p.txn.Checks[i].Revision = r.value.Revision
+		} else if u := tx.snapshot.unreadable[r.key]; u != nil {
+			p.txn.Checks[i].Revision = u.Revision
 		}
 	}
 	p.txn.Ops = make([]Op, 0, len(tx.writes.entries))
@@ -38,6 +40,8 @@ func newPending(tx *Tx) *pending {
 		op := Op{Key: w.item.Key, Value: w.value, Delete: w.kind == Deleted}
 		if w.prev != nil {
 			op.Prev = w.prev.Revision
+		} else if w.unreadable != nil {
+			op.Prev = w.unreadable.Revision
 		}
 		p.txn.Ops = append(p.txn.Ops, op)
 		p.bytes += len(w.value)
@@ -172,7 +176,7 @@ func holds(tx *Tx, newest *state, written map[Key]struct{}) bool {
 				return false
 			}
 		}
-		if tx.snapshot != newest && newest.get(r.key) != r.value {
+		if tx.snapshot != newest && (newest.get(r.key) != r.value || newest.unreadable[r.key] != tx.snapshot.unreadable[r.key]) {
 			return false
 		}
 	}
@@ -189,15 +193,23 @@ func (s *Store) publishOwn(batch []*pending) {
 			continue
 		}
 		for i := range p.tx.writes.entries {
-			events = append(events, s.apply(p.tx.writes.entries[i].value, p.txn.Revision))
+			events = s.apply(events, p.tx.writes.entries[i].value, p.txn.Revision)
 		}
 		s.draft.revision = p.txn.Revision
 	}
 	s.publish(events)
 }
 
-// apply changes the draft and returns the event.
-func (s *Store) apply(w write, revision int64) Event {
+// apply changes the draft and adds the event.
+func (s *Store) apply(events []Event, w write, revision int64) []Event {
+	if w.unreadable != nil {
+		if w.kind == Deleted {
+			s.draft.forget(w.item.Key)
+		} else {
+			s.draft.lose(w.unreadable)
+		}
+		return events
+	}
 	w.item.Revision = revision
 	w.item.Object.SetResourceVersion(strconv.FormatInt(revision, 10))
 	if w.kind == Deleted {
@@ -205,12 +217,14 @@ func (s *Store) apply(w write, revision int64) Event {
 	} else {
 		s.draft.set(w.item)
 	}
-	return Event{Type: w.kind, Item: w.item, Prev: w.prev}
+	return append(events, Event{Type: w.kind, Item: w.item, Prev: w.prev})
 }
 
 // publish shows the draft to everybody. The caller holds publishing.
 func (s *Store) publish(events []Event) {
-	s.history.publish(s.draft.freeze(s.history.newest.Load()), events)
+	broken := s.draft.broken
+	s.draft.broken = nil
+	s.history.publish(s.draft.freeze(s.history.newest.Load()), events, broken)
 	select {
 	case s.awake <- struct{}{}:
 	default:

@@ -11,10 +11,13 @@ type Snapshot struct{ state *state }
 // Revision is the revision that the snapshot shows.
 func (sn *Snapshot) Revision() int64 { return sn.state.revision }
 
-// Get returns the item at key, or ErrNotFound.
+// Get returns the item at key, ErrNotFound, or an *Unreadable.
 func (sn *Snapshot) Get(key Key) (*Item, error) {
 	if item := sn.state.get(key); item != nil {
 		return item, nil
+	}
+	if u := sn.state.unreadable[key]; u != nil {
+		return nil, u
 	}
 	return nil, ErrNotFound
 }

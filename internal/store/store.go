@@ -17,6 +17,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"sync"
 
@@ -53,6 +54,7 @@ var (
 	ErrClosed    = errors.New("store is closed")
 	ErrConflict  = errors.New("changed since it was read")
 	ErrNoSpace   = errors.New("no space left for the store")
+	ErrReadable  = errors.New("the object can be read")
 
 	// ErrUnavailable is that an engine elsewhere cannot be reached or refuses.
 	ErrUnavailable = errors.New("the store's server is not available")
@@ -82,6 +84,10 @@ type Config struct {
 	Codec  Codec
 	Cipher Cipher // nil: values are kept as the codec writes them
 
+	// Place says where upstream keeps an object, for errors about those that cannot
+	// be read. Nil: the key's text.
+	Place func(Key) string
+
 	// Events and EventBytes bound the history that watches and SnapshotAt read:
 	// the number of events, and the encoded size of the superseded and deleted
 	// objects that only history keeps. 0 means 100 000 and 16 MiB.
@@ -100,6 +106,7 @@ type Store struct {
 	engine    Engine
 	codec     Codec
 	cipher    Cipher
+	place     func(Key) string
 	follows   bool // the engine has other writers
 	encodings *encodingCache
 	history   *history
@@ -126,11 +133,15 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		engine:    c.Engine,
 		codec:     c.Codec,
 		cipher:    c.Cipher,
+		place:     c.Place,
 		encodings: &encodingCache{budget: cmp.Or(c.EncodingBytes, 32<<20)},
 		awake:     make(chan struct{}, 1),
 		closed:    make(chan struct{}),
 		sequenced: make(chan struct{}),
 		indexes:   newIndexes(c.Indexes),
+	}
+	if s.place == nil {
+		s.place = Key.String
 	}
 	s.draft = newDraft(s.indexes)
 	s.queue.init()
@@ -154,18 +165,21 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	return s, nil
 }
 
-// load fills a draft with the engine's content at a revision.
+// load fills a draft with the engine's content at a revision. What cannot be read
+// is set apart: the rest is of use without it.
 func (s *Store) load(ctx context.Context, d *draft, revision int64) error {
 	var mu sync.Mutex
 	var items []*Item
+	lost := map[Key]*Unreadable{}
 	revision, err := s.engine.Load(ctx, revision, func(r Record) error {
 		item, err := s.decode(r.Key, r.Revision, r.Value)
-		if err != nil {
-			return err
-		}
 		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			lost[r.Key] = s.unreadable(r.Key, r.Revision, r.Value, err)
+			return nil
+		}
 		items = append(items, item)
-		mu.Unlock()
 		return nil
 	})
 	if err != nil {
@@ -173,17 +187,22 @@ func (s *Store) load(ctx context.Context, d *draft, revision int64) error {
 	}
 	d.revision = revision
 	d.load(items)
+	if len(lost) > 0 {
+		d.unreadable = lost
+		slog.Error("Objects in the store cannot be read", "count", len(lost))
+	}
 	return nil
 }
 
+// decode fails in upstream's words.
 func (s *Store) decode(key Key, revision int64, value []byte) (*Item, error) {
 	value, seal, err := s.open(key, value)
 	if err != nil {
-		return nil, fmt.Errorf("decrypt %s at revision %d: %w", key, revision, err)
+		return nil, fmt.Errorf("data from the storage is not transformable revision=0: %w", err)
 	}
 	obj, err := s.codec.Decode(key, value)
 	if err != nil {
-		return nil, fmt.Errorf("decode %s at revision %d: %w", key, revision, err)
+		return nil, fmt.Errorf("object not decodable revision=%d: %w", revision, err)
 	}
 	obj.SetResourceVersion(strconv.FormatInt(revision, 10))
 	item := s.newItem(key, revision, obj, len(value))
@@ -222,7 +241,7 @@ func (s *Store) Close() error {
 // Revision is the newest published revision.
 func (s *Store) Revision() int64 { return s.history.newest.Load().revision }
 
-// Get returns the newest item at key, or ErrNotFound.
+// Get returns the newest item at key, ErrNotFound, or an *Unreadable.
 func (s *Store) Get(key Key) (*Item, error) { return s.Snapshot().Get(key) }
 
 // Snapshot returns the newest published state.

@@ -50,6 +50,8 @@ type state struct {
 
 	indexes *indexes
 	fields  []*fieldTree // one for each index
+
+	unreadable map[Key]*Unreadable // shared by states, never changed
 }
 
 func (s *state) tree(gr schema.GroupResource) *tree {
@@ -65,7 +67,8 @@ func (s *state) get(key Key) *Item { return treeGet(s.tree(key.Resource), key) }
 // names those that changed since the last freeze.
 type draft struct {
 	state
-	dirty map[int]struct{}
+	dirty  map[int]struct{}
+	broken []schema.GroupResource // whose unreadable objects changed since
 }
 
 func newDraft(x *indexes) *draft {
@@ -90,6 +93,9 @@ func (d *draft) mutable(gr schema.GroupResource) *tree {
 }
 
 func (d *draft) set(item *Item) {
+	if d.unreadable[item.Key] != nil {
+		d.forget(item.Key)
+	}
 	was, _ := d.mutable(item.Key.Resource).Set(item)
 	d.indexes.move(d.fields, item.Key.Resource, was, item)
 }
@@ -104,6 +110,7 @@ func (d *draft) remove(key Key) {
 func (d *draft) freeze(from *state) *state {
 	out := &state{revision: d.revision, index: d.index, trees: make([]*tree, len(d.trees))}
 	out.indexes, out.fields = d.indexes, make([]*fieldTree, len(d.fields))
+	out.unreadable = d.unreadable
 	if from != nil {
 		copy(out.trees, from.trees)
 		copy(out.fields, from.fields)

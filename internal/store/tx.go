@@ -72,6 +72,8 @@ type write struct {
 	item  *Item // after the change; for a deletion what its event shows
 	prev  *Item
 	value []byte
+
+	unreadable *Unreadable // what is there now, or for a deletion was there
 }
 
 // Update runs fn as a transaction and commits what it wrote atomically and
@@ -150,11 +152,12 @@ func (s *Store) commit(ctx context.Context, tx *Tx) (int64, error) {
 // not checked when the transaction commits.
 func (tx *Tx) Snapshot() *Snapshot { return &Snapshot{tx.snapshot} }
 
-// Get returns the item at key, the transaction's own write included, or ErrNotFound.
+// Get returns the item at key, the transaction's own write included, ErrNotFound,
+// or an *Unreadable.
 func (tx *Tx) Get(key Key) (*Item, error) {
 	item := tx.read(key)
 	if item == nil {
-		return nil, ErrNotFound
+		return nil, tx.missing(key)
 	}
 	return item, nil
 }
@@ -163,7 +166,7 @@ func (tx *Tx) Get(key Key) (*Item, error) {
 // gets its revision, and the object its resourceVersion, when the transaction
 // commits. ErrExists when there is one.
 func (tx *Tx) Create(key Key, obj Object) (*Item, error) {
-	if tx.read(key) != nil {
+	if tx.read(key) != nil || tx.unreadable(key) != nil {
 		return nil, fmt.Errorf("create %s: %w", key, ErrExists)
 	}
 	return tx.put(key, obj), nil
@@ -174,7 +177,7 @@ func (tx *Tx) Create(key Key, obj Object) (*Item, error) {
 // item then shows the current object and revision.
 func (tx *Tx) Put(key Key, obj Object) (*Item, error) {
 	if tx.read(key) == nil {
-		return nil, fmt.Errorf("put %s: %w", key, ErrNotFound)
+		return nil, fmt.Errorf("put %s: %w", key, tx.missing(key))
 	}
 	return tx.put(key, obj), nil
 }
@@ -184,7 +187,7 @@ func (tx *Tx) Put(key Key, obj Object) (*Item, error) {
 func (tx *Tx) Delete(key Key) error {
 	item := tx.read(key)
 	if item == nil {
-		return fmt.Errorf("delete %s: %w", key, ErrNotFound)
+		return fmt.Errorf("delete %s: %w", key, tx.missing(key))
 	}
 	_, err := tx.DeleteAs(key, copyMeta(item.Object))
 	return err
@@ -194,7 +197,7 @@ func (tx *Tx) Delete(key Key) error {
 // last belongs to the transaction from then on.
 func (tx *Tx) DeleteAs(key Key, last Object) (*Item, error) {
 	if tx.read(key) == nil {
-		return nil, fmt.Errorf("delete %s: %w", key, ErrNotFound)
+		return nil, fmt.Errorf("delete %s: %w", key, tx.missing(key))
 	}
 	item := tx.store.newItem(key, 0, last, 0)
 	tx.write(write{kind: Deleted, item: item, prev: *tx.reads.get(key)})
@@ -247,7 +250,7 @@ func (tx *Tx) encode() error {
 	for _, e := range tx.writes.entries {
 		w := &e.value
 		if w.kind == Deleted {
-			if w.prev != nil { // else created and deleted in one transaction
+			if w.prev != nil || w.unreadable != nil { // else created and deleted in one transaction
 				kept = append(kept, e)
 			}
 			continue

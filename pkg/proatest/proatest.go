@@ -5,7 +5,7 @@
 //
 // Controllers are off unless asked for, so that a test of one controller has the
 // objects to itself: a Deployment then makes no pods, owners are not collected, a
-// deleted Namespace stays. Nodes do not exist; a test that needs one creates it.
+// deleted Namespace stays. Nodes do not exist unless asked for.
 package proatest
 
 import (
@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -35,6 +36,7 @@ import (
 	"proa/internal/controlplane"
 	"proa/internal/manager"
 	"proa/internal/scheduler"
+	"proa/internal/simulate"
 	"proa/internal/store"
 	"proa/internal/store/memory"
 )
@@ -49,6 +51,13 @@ type Options struct {
 
 	// Scheduler binds pods to nodes.
 	Scheduler bool
+
+	// Nodes are simulated: sim-0, sim-1 and so on, Ready at once, each of 32 cores,
+	// 256Gi and 110 pods. A pod on one of them runs and is Ready at once, one of a
+	// Job has succeeded at once, and what is deleted is gone at once. A node that
+	// the test makes is not simulated unless it is annotated
+	// kwok.x-k8s.io/node=fake.
+	Nodes int
 
 	// FeatureGates (A=true,B=false) and RuntimeConfig (api/all=true) are as
 	// kube-apiserver's flags.
@@ -110,6 +119,7 @@ type cluster struct {
 	*controlplane.ControlPlane
 	access     *rest.Config
 	cache      *client.Cache
+	measured   *prometheus.Registry // shown by /metrics
 	components []component
 	started    chan struct{} // closed when all of them run
 }
@@ -119,6 +129,9 @@ type component interface {
 }
 
 const defaultServices = "10.0.0.0/24"
+
+// nodeAddress is of simulated nodes: one for documents, where nothing answers.
+const nodeAddress = "192.0.2.1"
 
 // shutdownTimeout is for what is in flight when a test has ended: nobody waits
 // for it any more.
@@ -138,7 +151,7 @@ func open(ctx context.Context, o Options) (*cluster, error) {
 	}
 	address := config.Listener.Addr().String()
 	config.Server.Address = address
-	c := &cluster{started: make(chan struct{})}
+	c := &cluster{started: make(chan struct{}), measured: config.Server.Metrics}
 	if c.access, err = admin(authority, address); err != nil {
 		config.Listener.Close()
 		return nil, err
@@ -181,7 +194,7 @@ func (o Options) config(authority *pki.Authority) (c controlplane.Config, err er
 	c.Admission = admission.Config{Enable: o.EnableAdmissionPlugins, Disable: o.disabled()}
 	c.Server = apiserver.Config{
 		TLS:             &tls.Config{Certificates: []tls.Certificate{serving}, ClientCAs: authority.Cluster.Pool()},
-		ShutdownTimeout: shutdownTimeout,
+		ShutdownTimeout: shutdownTimeout, Metrics: prometheus.NewRegistry(),
 	}
 	return c, nil
 }
@@ -224,7 +237,7 @@ func (c *cluster) addComponents(ctx context.Context, o Options, authority *pki.A
 			As: func(account string) client.API {
 				return c.As(serviceaccount.MakeUsername("kube-system", account), serviceaccount.MakeGroupNames("kube-system")...)
 			},
-			RootCA: authority.CAPEM(), Token: c.Auth.Tokens.Legacy, Sign: authority.Cluster.Sign,
+			Registry: c.measured, RootCA: authority.CAPEM(), Token: c.Auth.Tokens.Legacy, Sign: authority.Cluster.Sign,
 		})
 		if err != nil {
 			return err
@@ -232,7 +245,17 @@ func (c *cluster) addComponents(ctx context.Context, o Options, authority *pki.A
 		c.components = append(c.components, m)
 	}
 	if o.Scheduler {
-		s, err := scheduler.New(scheduler.Config{Cache: c.cache.As(c.As(user.KubeScheduler)), Clock: clock.RealClock{}})
+		s, err := scheduler.New(scheduler.Config{Cache: c.cache.As(c.As(user.KubeScheduler)), Clock: clock.RealClock{}, Metrics: c.measured})
+		if err != nil {
+			return err
+		}
+		c.components = append(c.components, s)
+	}
+	if o.Nodes > 0 {
+		s, err := simulate.New(simulate.Config{
+			Cache: c.cache.As(c.As("system:proa:simulator", user.SystemPrivilegedGroup)), Fleet: simulate.Fleet{Nodes: o.Nodes},
+			NodeIP: nodeAddress,
+		})
 		if err != nil {
 			return err
 		}

@@ -129,7 +129,6 @@ func TestBadRequests(t *testing.T) {
 	cm := func(rest string) string {
 		return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}` + rest + `}`
 	}
-	const patchTypes = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml"
 	tests := []struct {
 		name string
 		ask
@@ -172,7 +171,7 @@ func TestBadRequests(t *testing.T) {
 		{"a media type that is none", ask{method: "POST", path: configMaps, contentType: "text/plain", body: "hi"},
 			415, "UnsupportedMediaType", `the body of the request was in an unknown format - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf`, ""},
 		{"an answer that there is not", ask{method: "GET", path: one, header: map[string]string{"Accept": "text/html"}},
-			406, "NotAcceptable", `only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf`, ""},
+			406, "NotAcceptable", "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf", ""},
 		{"a table of a review", ask{method: "POST", path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", header: map[string]string{"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"},
 			body: `{"spec":{"resourceAttributes":{"verb":"get","resource":"pods"}}}`},
 			406, "NotAcceptable", `only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf`, ""},
@@ -221,7 +220,7 @@ func TestBadRequests(t *testing.T) {
 		{"another uid", ask{method: "PUT", path: one, body: `{"metadata":{"name":"kept","uid":"1"}}`},
 			409, "Conflict", `Operation cannot be fulfilled on configmaps "kept": Precondition failed: UID in precondition: 1, UID in object meta: ...`, ""},
 		{"a patch type that is none", ask{method: "PATCH", path: one, body: `{}`},
-			415, "UnsupportedMediaType", `the body of the request was in an unknown format - accepted media types include: ` + patchTypes, ""},
+			415, "UnsupportedMediaType", "415: Unsupported Media Type", ""},
 		{"a JSON patch that is none", ask{method: "PATCH", path: one, contentType: "application/json-patch+json", body: `{"op":"add"}`},
 			400, "BadRequest", `error decoding patch: ...`, ""},
 		{"a JSON patch whose test fails", ask{method: "PATCH", path: one, contentType: "application/json-patch+json", body: `[{"op":"test","path":"/data/k","value":"x"},{"op":"remove","path":"/data/k"}]`},
@@ -258,11 +257,11 @@ func TestBadRequests(t *testing.T) {
 			405, "MethodNotAllowed", `the server does not allow this method on the requested resource`, ""},
 		{"a POST to an object", ask{method: "POST", path: one, body: cm("")},
 			405, "MethodNotAllowed", `the server does not allow this method on the requested resource`, ""},
-		{"an unknown subresource", ask{method: "GET", path: one + "/status2"}, 404, "", "", ""},
-		{"an unknown resource", ask{method: "GET", path: core + "configmap"}, 404, "", "", ""},
-		{"a path that climbs", ask{method: "GET", path: configMaps + "/..%2f..%2f..%2fsecrets"}, 404, "", "", ""},
-		{"a path that climbs in the open", ask{method: "GET", path: "/api/v1/namespaces/" + ns + "/configmaps/../../../nodes"}, 404, "", "", ""},
-		{"an empty name", ask{method: "GET", path: configMaps + "//x"}, 404, "", "", ""},
+		{"an unknown subresource", ask{method: "GET", path: one + "/status2"}, 404, "NotFound", "the server could not find the requested resource", ""},
+		{"an unknown resource", ask{method: "GET", path: core + "configmap"}, 404, "NotFound", "the server could not find the requested resource", ""},
+		{"a path that climbs", ask{method: "GET", path: configMaps + "/..%2f..%2f..%2fsecrets"}, 404, "NotFound", "the server could not find the requested resource", ""},
+		{"a path that climbs in the open", ask{method: "GET", path: "/api/v1/namespaces/" + ns + "/configmaps/../../../nodes"}, 404, "NotFound", "the server could not find the requested resource", ""},
+		{"an empty name", ask{method: "GET", path: configMaps + "//x"}, 404, "NotFound", "the server could not find the requested resource", ""},
 		{"more than a server takes", ask{method: "POST", path: configMaps, body: cm(`,"data":{"k":"` + strings.Repeat("x", 3<<20) + `"}`)},
 			413, "RequestEntityTooLarge", `Request entity too large: limit is 3145728`, ""},
 		{"a ConfigMap of more than a mebibyte", ask{method: "POST", path: configMaps, body: cm(`,"data":{"k":"` + strings.Repeat("x", 1<<20+1) + `"}`)},

@@ -1,6 +1,6 @@
 // Command ledger holds test/features.yaml against the tree: every row has a
 // known status, every test it names exists, and docs/compatibility.md says what
-// the rows say. With -write it generates that page; without, it fails when the
+// the rows say, and what the suites of other projects gave. With -write it generates that page; without, it fails when the
 // page is out of date. Run it from the repository's root.
 package main
 
@@ -46,6 +46,8 @@ type Ledger struct {
 	Features    []Row        `json:"features"`
 	Conformance []Row        `json:"conformance"`
 	Controllers []Controller `json:"controllers"`
+
+	suites []Suite
 }
 
 var statuses = []string{"works", "partial", "vm", "refused", "missing"}
@@ -89,6 +91,9 @@ func read() (*Ledger, error) {
 	if err := yaml.UnmarshalStrict(data, &ledger); err != nil {
 		return nil, fmt.Errorf("%s: %w", ledgerFile, err)
 	}
+	if ledger.suites, err = readSuites(); err != nil {
+		return nil, err
+	}
 	return &ledger, nil
 }
 
@@ -101,6 +106,11 @@ func (l *Ledger) check() []string {
 		}
 		seen[row.ID] = true
 		problems = append(problems, row.check()...)
+	}
+	for _, s := range l.suites {
+		if s.Specs.Failed+s.Tests.Failed > 0 || s.Specs.Passed+s.Tests.Passed == 0 {
+			problems = append(problems, s.Suite+": it does not pass")
+		}
 	}
 	for _, c := range l.Controllers {
 		if _, err := os.Stat(c.Room); c.Status == "runs" && err != nil {
@@ -181,7 +191,7 @@ func (l *Ledger) page() []byte {
 	var b bytes.Buffer
 	b.WriteString(`# Compatibility
 
-Generated from test/features.yaml by ` + "`go run ./test/ledger -write`" + `; change that file, not this page.
+Generated from test/features.yaml and test/suites/results.yaml by ` + "`go run ./test/ledger -write`" + `; change those, not this page.
 *works* is proven by the named test; *partial* says what is missing in its note; *vm* is proven in a virtual
 machine; *refused* is answered with a clear error; *missing* is not built. Kinds that are stored while nothing acts
 on them yet answer a create with a warning that says so.
@@ -189,6 +199,7 @@ on them yet answer a create with a warning that says so.
 `)
 	writeSummary(&b, "Features", l.Features)
 	writeSummary(&b, "Conformance checklist (upstream 1.37)", l.Conformance)
+	writeSuites(&b, l.suites)
 	writeControllers(&b, l.Controllers)
 	writeRows(&b, "Features", l.Features)
 	writeRows(&b, "Conformance", l.Conformance)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	celtypes "github.com/google/cel-go/common/types"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -93,6 +94,8 @@ type decision struct {
 	denied  bool
 	message string
 	reason  metav1.StatusReason // "": an error
+	err     error               // why the rule could not be judged
+	took    time.Duration
 }
 
 // annotation is one value for the audit event, or why there is none.
@@ -106,7 +109,7 @@ type evaluation struct {
 
 // errored is the evaluation of a policy that could not run.
 func (p *validatingPolicy) errored(err error) evaluation {
-	return evaluation{decisions: []decision{{denied: !p.failsOpen(), message: err.Error()}}}
+	return evaluation{decisions: []decision{{denied: !p.failsOpen(), message: err.Error(), err: err}}}
 }
 
 // evaluate runs the policy on a write with one parameter, nil for none.
@@ -151,13 +154,13 @@ func (p *validatingPolicy) evaluate(ctx context.Context, v review.Version, shown
 func (p *validatingPolicy) decide(v *admissionregistrationv1.Validation, result, text plugincel.EvaluationResult, textErr error) decision {
 	switch {
 	case result.Error != nil:
-		return decision{denied: !p.failsOpen(), message: result.Error.Error()}
+		return decision{denied: !p.failsOpen(), message: result.Error.Error(), err: result.Error, took: result.Elapsed}
 	case errors.Is(textErr, apiservercel.ErrInternal), errors.Is(textErr, apiservercel.ErrOutOfBudget):
-		return decision{denied: !p.failsOpen(), message: fmt.Sprintf("failed messageExpression: %s", textErr)}
+		return decision{denied: !p.failsOpen(), message: fmt.Sprintf("failed messageExpression: %s", textErr), err: textErr, took: result.Elapsed}
 	case result.EvalResult == celtypes.True:
 		return decision{}
 	}
-	d := decision{denied: true, reason: metav1.StatusReasonInvalid, message: messageOf(v, text)}
+	d := decision{denied: true, reason: metav1.StatusReasonInvalid, message: messageOf(v, text), took: result.Elapsed}
 	if v.Reason != nil {
 		d.reason = *v.Reason
 	}

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	cached "k8s.io/apiserver/pkg/admission/plugin/authorizer"
+	celmetrics "k8s.io/apiserver/pkg/admission/plugin/policy/validating/metrics"
 	"k8s.io/apiserver/pkg/warning"
 
 	"proa/internal/admission"
@@ -105,17 +106,24 @@ func (p *Validating) Validate(ctx context.Context, a *admission.Attributes) erro
 // add acts on one evaluation as the binding says.
 func (o *outcome) add(ctx context.Context, p *validatingPolicy, b *binding, e evaluation) {
 	for i, d := range e.decisions {
+		kind := celmetrics.ErrorType(d.err)
 		if !d.denied {
+			if d.err != nil {
+				celmetrics.Metrics.ObserveAdmission(ctx, d.took, p.name, b.name, kind)
+			}
 			continue
 		}
 		for _, action := range b.actions {
 			switch action {
 			case admissionregistrationv1.Deny:
 				o.denials = append(o.denials, denial{&p.policy, b, d.message, d.reason})
+				celmetrics.Metrics.ObserveRejection(ctx, d.took, p.name, b.name, kind)
 			case admissionregistrationv1.Audit:
 				o.failures = append(o.failures, failure{d.message, p.name, b.name, i, b.actions})
+				celmetrics.Metrics.ObserveAudit(ctx, d.took, p.name, b.name, kind)
 			case admissionregistrationv1.Warn:
 				warning.AddWarning(ctx, "", fmt.Sprintf("Validation failed for ValidatingAdmissionPolicy '%s' with binding '%s': %s", p.name, b.name, d.message))
+				celmetrics.Metrics.ObserveWarn(ctx, d.took, p.name, b.name, kind)
 			}
 		}
 	}

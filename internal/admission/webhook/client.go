@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	admissionv1beta1 "k8s.io/api/admission/v1beta1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	webhookconfig "k8s.io/apiserver/pkg/admission/plugin/webhook/config"
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -31,7 +33,8 @@ const (
 // clients holds one HTTP client for each way to reach a webhook.
 type clients struct{ manager webhookutil.ClientManager }
 
-func newClients(s *store.Store) (*clients, error) {
+// newClients reads the credentials from the document of a plugin.
+func newClients(s *store.Store, document []byte) (*clients, error) {
 	manager, err := webhookutil.NewClientManager(
 		[]schema.GroupVersion{admissionv1beta1.SchemeGroupVersion, admissionv1.SchemeGroupVersion},
 		admissionv1beta1.AddToScheme, admissionv1.AddToScheme,
@@ -39,7 +42,11 @@ func newClients(s *store.Store) (*clients, error) {
 	if err != nil {
 		return nil, err
 	}
-	manager.SetAuthenticationInfoResolver(anonymous{})
+	credentials, err := newCredentials(document)
+	if err != nil {
+		return nil, err
+	}
+	manager.SetAuthenticationInfoResolver(credentials)
 	manager.SetServiceResolver(endpoints{s})
 	return &clients{manager}, manager.Validate()
 }
@@ -54,20 +61,43 @@ func (c *clients) of(w *admissionregistrationv1.MutatingWebhook) (*rest.RESTClie
 	return c.manager.HookClient(config)
 }
 
-// anonymous sends webhooks no credentials.
-type anonymous struct{}
-
-func (anonymous) ClientConfigFor(string) (*rest.Config, error) { return guardedConfig(), nil }
-
-func (anonymous) ClientConfigForService(string, string, int) (*rest.Config, error) {
-	return guardedConfig(), nil
+// credentials are what webhooks know the server by: users of a kubeconfig, named
+// after those they are for. Without a kubeconfig there are none.
+type credentials struct {
+	webhookutil.AuthenticationInfoResolver
 }
 
-func guardedConfig() *rest.Config {
-	return &rest.Config{
-		UserAgent: userAgent, Timeout: callTimeout,
-		WrapTransport: func(rt http.RoundTripper) http.RoundTripper { return guard{rt} },
+func newCredentials(document []byte) (credentials, error) {
+	var file string
+	if document != nil {
+		c, err := webhookconfig.LoadConfig(bytes.NewReader(document))
+		if err != nil {
+			return credentials{}, err
+		}
+		if c.StaticManifestsDir != "" {
+			return credentials{}, errors.New("staticManifestsDir: webhooks are not read from a directory")
+		}
+		file = c.KubeConfigFile
 	}
+	resolver, err := webhookutil.NewDefaultAuthenticationInfoResolver(file)
+	return credentials{resolver}, err
+}
+
+func (c credentials) ClientConfigFor(hostPort string) (*rest.Config, error) {
+	return guarded(c.AuthenticationInfoResolver.ClientConfigFor(hostPort))
+}
+
+func (c credentials) ClientConfigForService(name, namespace string, port int) (*rest.Config, error) {
+	return guarded(c.AuthenticationInfoResolver.ClientConfigForService(name, namespace, port))
+}
+
+func guarded(config *rest.Config, err error) (*rest.Config, error) {
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent, config.Timeout = userAgent, callTimeout
+	config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return guard{rt} })
+	return config, nil
 }
 
 // guard keeps a webhook from sending the server elsewhere or filling its memory.

@@ -136,7 +136,7 @@ func patch(ctx context.Context, r *review.Request, i *invocation, answer *admiss
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
-	after, err := operations.Apply(before)
+	after, err := run(operations, before)
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
@@ -154,6 +154,17 @@ func patch(ctx context.Context, r *review.Request, i *invocation, answer *admiss
 	}
 	keepManagers(ctx, r.Object, managers)
 	return true, nil
+}
+
+// run applies operations. The library panics over some that lack a value, which no
+// webhook may do to the server.
+func run(operations jsonpatch.Patch, doc []byte) (after []byte, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("an operation cannot be applied: %v", p)
+		}
+	}()
+	return operations.Apply(doc)
 }
 
 // keepManagers undoes a change that left managedFields unreadable.

@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	k8sadmission "k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/metrics"
 	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -28,23 +29,26 @@ import (
 	"proa/internal/store"
 )
 
-// Config says what webhooks are called with. All of it is required.
+// Config says what webhooks are called with. All but Configurations is required.
 type Config struct {
 	Store     *store.Store
 	Catalogue *apis.Catalogue // of the kinds they may ask to see
 	// Authorizer answers the expressions of match conditions.
 	Authorizer authorizer.Authorizer
+	// Configurations may name a kubeconfig with credentials for webhooks.
+	Configurations admission.Configurations
 }
 
-// New returns the two plugins. They share their connections.
+// New returns the two plugins.
 func New(c Config) (*Mutating, *Validating, error) {
-	clients, err := newClients(c.Store)
-	if err != nil {
-		return nil, nil, fmt.Errorf("webhook clients: %w", err)
-	}
 	group := admissionregistrationv1.GroupName
-	p := plugin{config: c, clients: clients}
-	m, v := &Mutating{plugin: p}, &Validating{plugin: p}
+	m, v := &Mutating{plugin: plugin{config: c}}, &Validating{plugin: plugin{config: c}}
+	for name, p := range map[string]*plugin{m.Name(): &m.plugin, v.Name(): &v.plugin} {
+		var err error
+		if p.clients, err = newClients(c.Store, c.Configurations[name]); err != nil {
+			return nil, nil, fmt.Errorf("couldn't init admission plugin %q: %w", name, err)
+		}
+	}
 	m.hooks = review.Compiled[[]*hook]{
 		Resource: schema.GroupResource{Group: group, Resource: "mutatingwebhookconfigurations"},
 		Make: func(obj apis.Object) []*hook {
@@ -71,6 +75,7 @@ type plugin struct {
 type hook struct {
 	*admissionregistrationv1.MutatingWebhook
 	configuration string
+	step          string // as metrics name it: admit or validating
 	uid           string // unique among all webhooks of a kind
 	criteria      review.Criteria
 	conditions    matchconditions.Matcher // nil: none
@@ -83,7 +88,7 @@ func hooksOf(configuration string, webhooks []admissionregistrationv1.MutatingWe
 	for i := range webhooks {
 		w := &webhooks[i]
 		out[i] = &hook{
-			MutatingWebhook: w, configuration: configuration,
+			MutatingWebhook: w, configuration: configuration, step: step,
 			uid:      fmt.Sprintf("%s/%s/%d", configuration, w.Name, repeated[w.Name]),
 			criteria: review.OfWebhook(w), conditions: conditionsOf(w, step),
 		}
@@ -136,6 +141,7 @@ func (p *plugin) invoke(ctx context.Context, h *hook, r *review.Request) (*invoc
 		case result.Error != nil:
 			return nil, apierrors.NewForbidden(r.Own.Resource.GroupResource(), r.Name, result.Error)
 		case !result.Matches:
+			metrics.Metrics.ObserveMatchConditionExclusion(ctx, h.Name, "webhook", h.step, string(shown.GetOperation()))
 			return nil, nil
 		}
 	}

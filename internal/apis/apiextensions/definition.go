@@ -21,7 +21,8 @@ func Resources() []*apis.Resource { return []*apis.Resource{&CustomResourceDefin
 // CustomResourceDefinitions is the apiextensions.k8s.io/v1 customresourcedefinitions resource.
 var CustomResourceDefinitions = apis.Resource{
 	Group: apiextensionsv1.GroupName, Version: "v1", Kind: "CustomResourceDefinition", Plural: "customresourcedefinitions",
-	Short: []string{"crd", "crds"}, Categories: []string{"api-extensions"}, Scope: apis.Cluster,
+	AnyFinalizer: true,
+	Short:        []string{"crd", "crds"}, Categories: []string{"api-extensions"}, Scope: apis.Cluster,
 	New:               apis.New[apiextensionsv1.CustomResourceDefinition],
 	NewList:           apis.NewList[apiextensionsv1.CustomResourceDefinitionList],
 	ConditionalUpdate: true,

@@ -25,7 +25,8 @@ func Resources() []*apis.Resource { return []*apis.Resource{&APIServices} }
 // group version, this server (no spec.service) or another.
 var APIServices = apis.Resource{
 	Group: apiregistrationv1.GroupName, Version: "v1", Kind: "APIService", Plural: "apiservices",
-	Categories: []string{"api-extensions"}, Scope: apis.Cluster,
+	AnyFinalizer: true,
+	Categories:   []string{"api-extensions"}, Scope: apis.Cluster,
 	New: apis.New[apiregistrationv1.APIService], NewList: apis.NewList[apiregistrationv1.APIServiceList],
 	ConditionalUpdate: true,
 	NoGeneration:      true,

@@ -25,6 +25,7 @@ func Resources() []*apis.Resource { return []*apis.Resource{&StorageVersions} }
 var StorageVersions = apis.Resource{
 	Group: "internal.apiserver.k8s.io", Version: "v1alpha1", Kind: "StorageVersion", Plural: "storageversions", Scope: apis.Cluster, Gate: "StorageVersionAPI",
 	New: apis.New[apiserverinternalv1alpha1.StorageVersion], NewList: apis.NewList[apiserverinternalv1alpha1.StorageVersionList],
+	NoGeneration: true,
 	Subresources: []apis.Subresource{
 		apis.Writable("status", func(v, old *apiserverinternalv1alpha1.StorageVersion) { v.Spec = old.Spec }, func(v, _ *apiserverinternalv1alpha1.StorageVersion) field.ErrorList {
 			return validateVersion(v)

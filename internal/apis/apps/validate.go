@@ -2,6 +2,7 @@ package apps
 
 import (
 	"fmt"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -17,7 +18,7 @@ import (
 )
 
 // selectorOf checks the selector of a workload; one that selects all would take
-// every pod of the namespace.
+// every pod of the namespace. It returns none when s cannot be one.
 func selectorOf(kind string, s *metav1.LabelSelector, path *field.Path) (labels.Selector, field.ErrorList) {
 	if s == nil {
 		return labels.Nothing(), field.ErrorList{field.Required(path, "")}
@@ -28,7 +29,18 @@ func selectorOf(kind string, s *metav1.LabelSelector, path *field.Path) (labels.
 	}
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
-		return labels.Nothing(), append(errs, field.Invalid(path, s, "invalid label selector"))
+		return nil, append(errs, field.Invalid(path, s, "invalid label selector"))
+	}
+	return selector, errs
+}
+
+// statefulSelector is selectorOf for StatefulSets, which say less of a bad one.
+func statefulSelector(s *metav1.LabelSelector, path *field.Path) (labels.Selector, field.ErrorList) {
+	selector, errs := selectorOf("statefulset", s, path)
+	for _, e := range errs {
+		if e.Detail == "invalid label selector" {
+			e.Detail = ""
+		}
 	}
 	return selector, errs
 }
@@ -38,7 +50,7 @@ func validateDeployment(d *appsv1.Deployment) field.ErrorList {
 	errs := validate.NonNegativePtr(path.Child("replicas"), s.Replicas)
 	selector, bad := selectorOf("deployment", s.Selector, path.Child("selector"))
 	errs = append(errs, bad...)
-	if len(bad) == 0 {
+	if selector != nil {
 		errs = append(errs, core.ValidateScaledTemplate(&s.Template, selector, s.Replicas, path.Child("template"))...)
 	}
 	errs = append(errs, validateDeploymentStrategy(&s.Strategy, path.Child("strategy"))...)
@@ -65,7 +77,7 @@ func validateDeploymentStrategy(s *appsv1.DeploymentStrategy, path *field.Path) 
 		}
 		return validateRolling(s.RollingUpdate.MaxUnavailable, s.RollingUpdate.MaxSurge, path.Child("rollingUpdate"))
 	default:
-		return validate.OneOf(path, s.Type, appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType)
+		return field.ErrorList{field.NotSupported(path, *s, []appsv1.DeploymentStrategyType{appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType})}
 	}
 	return nil
 }
@@ -122,13 +134,16 @@ func validateAvailable(available, ready int32) field.ErrorList {
 // validateCollisions: the count of hash collisions never goes back.
 func validateCollisions(is, was *int32) field.ErrorList {
 	path := field.NewPath("status", "collisionCount")
-	if is != nil && *is < 0 {
-		return validate.NonNegative(path, *is)
+	var errs field.ErrorList
+	n := int32(0)
+	if is != nil {
+		n = *is
+		errs = validate.NonNegative(path, n)
 	}
-	if was != nil && (is == nil || *is < *was) {
-		return field.ErrorList{field.Invalid(path, is, "cannot be decremented")}
+	if was != nil && n < *was {
+		errs = append(errs, field.Invalid(path, n, "cannot be decremented"))
 	}
-	return nil
+	return errs
 }
 
 func validateDeploymentStatusUpdate(d, old *appsv1.Deployment) field.ErrorList {
@@ -136,6 +151,7 @@ func validateDeploymentStatusUpdate(d, old *appsv1.Deployment) field.ErrorList {
 	errs := validateCounts(count{"replicas", s.Replicas}, count{"updatedReplicas", s.UpdatedReplicas}, count{"readyReplicas", s.ReadyReplicas}, count{"availableReplicas", s.AvailableReplicas})
 	errs = append(errs, validate.NonNegative(field.NewPath("status", "observedGeneration"), s.ObservedGeneration)...)
 	errs = append(errs, validate.NonNegative(field.NewPath("status", "unavailableReplicas"), s.UnavailableReplicas)...)
+	errs = append(errs, validate.NonNegativePtr(field.NewPath("status", "terminatingReplicas"), s.TerminatingReplicas)...)
 	errs = append(errs, validateAvailable(s.AvailableReplicas, s.ReadyReplicas)...)
 	return append(errs, validateCollisions(s.CollisionCount, old.Status.CollisionCount)...)
 }
@@ -146,10 +162,10 @@ func validateReplicaSet(rs *appsv1.ReplicaSet) field.ErrorList {
 	errs = append(errs, validate.NonNegative(path.Child("minReadySeconds"), s.MinReadySeconds)...)
 	selector, bad := selectorOf("deployment", s.Selector, path.Child("selector"))
 	errs = append(errs, bad...)
-	if len(bad) == 0 {
-		errs = append(errs, core.ValidateScaledTemplate(&s.Template, selector, s.Replicas, path.Child("template"))...)
+	if selector == nil {
+		return errs
 	}
-	return errs
+	return append(errs, core.ValidateScaledTemplate(&s.Template, selector, s.Replicas, path.Child("template"))...)
 }
 
 func validateReplicaSetUpdate(rs, old *appsv1.ReplicaSet) field.ErrorList {
@@ -160,13 +176,24 @@ func validateReplicaSetStatusUpdate(rs, _ *appsv1.ReplicaSet) field.ErrorList {
 	s := &rs.Status
 	errs := validateCounts(count{"replicas", s.Replicas}, count{"fullyLabeledReplicas", s.FullyLabeledReplicas}, count{"readyReplicas", s.ReadyReplicas}, count{"availableReplicas", s.AvailableReplicas})
 	errs = append(errs, validate.NonNegative(field.NewPath("status", "observedGeneration"), s.ObservedGeneration)...)
+	errs = append(errs, validate.NonNegativePtr(field.NewPath("status", "terminatingReplicas"), s.TerminatingReplicas)...)
 	return append(errs, validateAvailable(s.AvailableReplicas, s.ReadyReplicas)...)
+}
+
+// daemonSelector is selectorOf for DaemonSets: an absent one matches no template,
+// which is all that is said of it.
+func daemonSelector(s *metav1.LabelSelector, path *field.Path) (labels.Selector, field.ErrorList) {
+	if s == nil {
+		return labels.Nothing(), nil
+	}
+	selector, errs := selectorOf("daemonset", s, path)
+	return selector, slices.DeleteFunc(errs, func(e *field.Error) bool { return e.Detail == "invalid label selector" })
 }
 
 func validateDaemonSet(d *appsv1.DaemonSet) field.ErrorList {
 	path, s := field.NewPath("spec"), &d.Spec
-	selector, errs := selectorOf("daemonset", s.Selector, path.Child("selector"))
-	if len(errs) == 0 && !selector.Matches(labels.Set(s.Template.Labels)) {
+	selector, errs := daemonSelector(s.Selector, path.Child("selector"))
+	if selector != nil && !selector.Matches(labels.Set(s.Template.Labels)) {
 		errs = append(errs, field.Invalid(path.Child("template", "metadata", "labels"), s.Template.Labels, "`selector` does not match template `labels`"))
 	}
 	errs = append(errs, core.ValidateTemplate(&s.Template, path.Child("template"))...)
@@ -182,7 +209,7 @@ func validateDaemonSetStrategy(s *appsv1.DaemonSetUpdateStrategy, path *field.Pa
 		return nil
 	case appsv1.RollingUpdateDaemonSetStrategyType:
 	default:
-		return validate.OneOf(path, s.Type, appsv1.OnDeleteDaemonSetStrategyType, appsv1.RollingUpdateDaemonSetStrategyType)
+		return field.ErrorList{field.NotSupported(path, *s, []appsv1.DaemonSetUpdateStrategyType{appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType})}
 	}
 	at, r := path.Child("rollingUpdate"), s.RollingUpdate
 	if r == nil {
@@ -227,13 +254,20 @@ func validateDaemonSetStatusUpdate(d, old *appsv1.DaemonSet) field.ErrorList {
 
 func validateStatefulSet(sts *appsv1.StatefulSet) field.ErrorList {
 	path, s := field.NewPath("spec"), &sts.Spec
-	errs := validate.RequiredOneOf(path.Child("podManagementPolicy"), s.PodManagementPolicy, appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement)
+	var errs field.ErrorList
+	switch at := path.Child("podManagementPolicy"); s.PodManagementPolicy {
+	case "":
+		errs = append(errs, field.Required(at, ""))
+	case appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement:
+	default:
+		errs = append(errs, field.Invalid(at, s.PodManagementPolicy, fmt.Sprintf("must be '%s' or '%s'", appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement)))
+	}
 	errs = append(errs, validateStatefulSetStrategy(&s.UpdateStrategy, path.Child("updateStrategy"))...)
 	if r := s.PersistentVolumeClaimRetentionPolicy; r != nil {
 		at := path.Child("persistentVolumeClaimRetentionPolicy")
 		retain, remove := appsv1.RetainPersistentVolumeClaimRetentionPolicyType, appsv1.DeletePersistentVolumeClaimRetentionPolicyType
-		errs = append(errs, validate.OneOf(at.Child("whenDeleted"), r.WhenDeleted, retain, remove)...)
-		errs = append(errs, validate.OneOf(at.Child("whenScaled"), r.WhenScaled, retain, remove)...)
+		errs = append(errs, validate.Listed(at.Child("whenDeleted"), r.WhenDeleted, retain, remove)...)
+		errs = append(errs, validate.Listed(at.Child("whenScaled"), r.WhenScaled, retain, remove)...)
 	}
 	errs = append(errs, validate.NonNegativePtr(path.Child("replicas"), s.Replicas)...)
 	errs = append(errs, validate.NonNegative(path.Child("minReadySeconds"), s.MinReadySeconds)...)
@@ -241,12 +275,11 @@ func validateStatefulSet(sts *appsv1.StatefulSet) field.ErrorList {
 		errs = append(errs, validate.NonNegative(path.Child("ordinals", "start"), s.Ordinals.Start)...)
 	}
 	if s.ServiceName != "" {
-		errs = append(errs, validate.Subdomain(path.Child("serviceName"), s.ServiceName)...)
+		errs = append(errs, validate.Label(path.Child("serviceName"), s.ServiceName)...)
 	}
-	errs = append(errs, validate.NonNegativePtr(path.Child("revisionHistoryLimit"), s.RevisionHistoryLimit)...)
-	selector, bad := selectorOf("statefulset", s.Selector, path.Child("selector"))
+	selector, bad := statefulSelector(s.Selector, path.Child("selector"))
 	errs = append(errs, bad...)
-	if len(bad) == 0 && !selector.Matches(labels.Set(s.Template.Labels)) {
+	if selector != nil && !selector.Matches(labels.Set(s.Template.Labels)) {
 		errs = append(errs, field.Invalid(path.Child("template", "metadata", "labels"), s.Template.Labels, "`selector` does not match template `labels`"))
 	}
 	errs = append(errs, core.ValidateTemplate(withClaims(sts), path.Child("template"))...)

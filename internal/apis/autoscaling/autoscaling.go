@@ -38,8 +38,9 @@ var HorizontalPodAutoscalers = apis.Resource{
 	PrepareCreate: apis.On(func(h *autoscalingv2.HorizontalPodAutoscaler) {
 		h.Status = autoscalingv2.HorizontalPodAutoscalerStatus{}
 	}),
-	PrepareUpdate: apis.OnUpdate(func(h, old *autoscalingv2.HorizontalPodAutoscaler) { h.Status = old.Status }),
-	Validate:      apis.Check(validate),
+	PrepareUpdate:  apis.OnUpdate(func(h, old *autoscalingv2.HorizontalPodAutoscaler) { h.Status = old.Status }),
+	Validate:       apis.Check(validateCreate),
+	ValidateUpdate: apis.CheckUpdate(validateUpdate),
 	Columns: []metav1.TableColumnDefinition{
 		apis.NameColumn,
 		apis.Column("Reference", "string", autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["scaleTargetRef"]),

@@ -3,6 +3,7 @@ package autoscaling
 import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -36,6 +37,32 @@ func validate(h *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
 		errs = append(errs, validateRules(b.ScaleDown, path.Child("behavior", "scaleDown"))...)
 	}
 	return errs
+}
+
+// validateCreate also wants the group of what is scaled, which objects of older
+// versions may lack.
+func validateCreate(h *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
+	return append(validate(h), validateGroup(h.Spec.ScaleTargetRef)...)
+}
+
+func validateUpdate(h, old *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
+	errs := validate(h)
+	is, was := h.Spec.ScaleTargetRef, old.Spec.ScaleTargetRef
+	if is.APIVersion != was.APIVersion || is.Kind != was.Kind {
+		errs = append(errs, validateGroup(is)...)
+	}
+	return errs
+}
+
+func validateGroup(ref autoscalingv2.CrossVersionObjectReference) field.ErrorList {
+	at := field.NewPath("spec", "scaleTargetRef", "apiVersion")
+	switch gv, err := schema.ParseGroupVersion(ref.APIVersion); {
+	case err != nil:
+		return field.ErrorList{field.Invalid(at, ref.APIVersion, err.Error())}
+	case gv.Group == "" && ref.Kind != "ReplicationController":
+		return field.ErrorList{field.Invalid(at, ref.APIVersion, "apiVersion must specify API group")}
+	}
+	return nil
 }
 
 func validateStatus(h, _ *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {

@@ -27,7 +27,8 @@ const (
 	maxExitCodes   = 255
 	maxConditions  = 20
 	maxManagedBy   = 63
-	maxCronJobName = 52 // leaves room for the 11 characters a job's name adds
+	maxSucceeded   = 64 << 10 // bytes of a rule's indexes
+	maxCronJobName = 52       // leaves room for the 11 characters a job's name adds
 )
 
 func validateJob(j *batchv1.Job) field.ErrorList {
@@ -238,6 +239,9 @@ func validateSuccessPolicy(s *batchv1.JobSpec, path *field.Path) field.ErrorList
 		}
 		total := int32(-1)
 		if r.SucceededIndexes != nil && s.Completions != nil {
+			if len(*r.SucceededIndexes) > maxSucceeded {
+				errs = append(errs, field.TooLong(at.Child("succeededIndexes"), "", maxSucceeded))
+			}
 			n, err := countIndexes(*r.SucceededIndexes, *s.Completions)
 			if err != nil {
 				errs = append(errs, field.Invalid(at.Child("succeededIndexes"), *r.SucceededIndexes, fmt.Sprintf("error parsing succeededIndexes: %s", err)))
@@ -260,33 +264,45 @@ func validateSuccessPolicy(s *batchv1.JobSpec, path *field.Path) field.ErrorList
 
 // countIndexes counts the indexes of "1,3-5,7", which rise and stay below completions.
 func countIndexes(list string, completions int32) (int32, error) {
+	intervals, err := parseIndexes(list, completions)
 	var total int32
+	for _, v := range intervals {
+		total += v.last - v.first + 1
+	}
+	return total, err
+}
+
+// interval is a range of indexes, both ends included.
+type interval struct{ first, last int32 }
+
+// parseIndexes reads "1,3-5,7". With an error it returns what comes before it.
+func parseIndexes(list string, completions int32) (intervals []interval, err error) {
 	last := int64(-1)
 	for _, part := range strings.Split(list, ",") {
 		low, high, isRange := strings.Cut(part, "-")
 		from, err := strconv.ParseInt(low, 10, 32)
 		if err != nil {
-			return 0, fmt.Errorf("cannot convert string to integer for index: %q", low)
+			return intervals, fmt.Errorf("cannot convert string to integer for index: %q", low)
 		}
 		to := from
 		if isRange {
 			if to, err = strconv.ParseInt(high, 10, 32); err != nil {
-				return 0, fmt.Errorf("cannot convert string to integer for index: %q", high)
+				return intervals, fmt.Errorf("cannot convert string to integer for index: %q", high)
 			}
 			if to <= from {
-				return 0, fmt.Errorf("non-increasing order, previous: %d, current: %d", from, to)
+				return intervals, fmt.Errorf("non-increasing order, previous: %d, current: %d", from, to)
 			}
 		}
 		if from <= last {
-			return 0, fmt.Errorf("non-increasing order, previous: %d, current: %d", last, from)
+			return intervals, fmt.Errorf("non-increasing order, previous: %d, current: %d", last, from)
 		}
 		if to >= int64(completions) {
-			return 0, fmt.Errorf("too large index: %q", strconv.FormatInt(to, 10))
+			return intervals, fmt.Errorf("too large index: %q", strconv.FormatInt(to, 10))
 		}
-		total += int32(to - from + 1)
+		intervals = append(intervals, interval{int32(from), int32(to)})
 		last = to
 	}
-	return total, nil
+	return intervals, nil
 }
 
 // validateJobUpdate: what a job runs is fixed; how much of it at once is not.
@@ -326,37 +342,6 @@ func validateTemplateUpdate(j, old *batchv1.Job, path *field.Path) field.ErrorLi
 		return field.ErrorList{field.Invalid(path, j.Spec.Template, "field is immutable")}
 	}
 	return nil
-}
-
-func validateJobStatusUpdate(j, old *batchv1.Job) field.ErrorList {
-	path, s := field.NewPath("status"), &j.Status
-	errs := validate.NonNegative(path.Child("active"), s.Active)
-	errs = append(errs, validate.NonNegative(path.Child("succeeded"), s.Succeeded)...)
-	errs = append(errs, validate.NonNegative(path.Child("failed"), s.Failed)...)
-	errs = append(errs, validate.NonNegativePtr(path.Child("ready"), s.Ready)...)
-	errs = append(errs, validate.NonNegativePtr(path.Child("terminating"), s.Terminating)...)
-	has := func(j *batchv1.Job, t batchv1.JobConditionType) bool {
-		return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool { return c.Type == t && c.Status == corev1.ConditionTrue })
-	}
-	complete, failed := has(j, batchv1.JobComplete), has(j, batchv1.JobFailed)
-	if complete && failed {
-		errs = append(errs, field.Invalid(path.Child("conditions"), field.OmitValueType{}, "cannot set Complete=True and Failed=true conditions"))
-	}
-	if s.CompletionTime != nil && !complete {
-		errs = append(errs, field.Invalid(path.Child("completionTime"), s.CompletionTime, "completionTime cannot be set when there is no Complete=True condition"))
-	}
-	if complete && s.CompletionTime == nil {
-		errs = append(errs, field.Required(path.Child("completionTime"), "completionTime is required for Complete jobs"))
-	}
-	if s.CompletionTime != nil && s.StartTime != nil && s.CompletionTime.Before(s.StartTime) {
-		errs = append(errs, field.Invalid(path.Child("completionTime"), s.CompletionTime, "completionTime cannot be set before startTime"))
-	}
-	for _, t := range []batchv1.JobConditionType{batchv1.JobComplete, batchv1.JobFailed, batchv1.JobFailureTarget, batchv1.JobSuccessCriteriaMet} {
-		if has(old, t) && !has(j, t) {
-			errs = append(errs, field.Invalid(path.Child("conditions"), field.OmitValueType{}, fmt.Sprintf("cannot disable the terminal %s=True condition", t)))
-		}
-	}
-	return errs
 }
 
 func validateCronJob(c *batchv1.CronJob) field.ErrorList {

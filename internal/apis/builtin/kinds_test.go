@@ -78,7 +78,7 @@ var minimal = map[string]string{
 	"customresourcedefinitions.apiextensions.k8s.io":                 "",
 	"apiservices.apiregistration.k8s.io":                             "{metadata: {name: v1.example.com}, spec: {group: example.com, version: v1, groupPriorityMinimum: 1, versionPriority: 1, service: {namespace: n, name: s}}}",
 	"volumeattributesclasses.storage.k8s.io":                         "{driverName: example.com/x, parameters: {a: b}}",
-	"horizontalpodautoscalers.autoscaling":                           "{spec: {maxReplicas: 1, scaleTargetRef: {kind: Deployment, name: d}}}",
+	"horizontalpodautoscalers.autoscaling":                           "{spec: {maxReplicas: 1, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: d}}}",
 	"clustertrustbundles.certificates.k8s.io":                        "",
 	"podcertificaterequests.certificates.k8s.io":                     "",
 	"leasecandidates.coordination.k8s.io":                            "{spec: {leaseName: l, binaryVersion: 1.37.0, strategy: example.com/x}}",
@@ -262,7 +262,7 @@ func TestBadObjectsOfOtherGroupsAreRefused(t *testing.T) {
 		name, resource, manifest string
 		want                     []string
 	}{
-		{"a deployment without selector", "deployments.apps", "{spec: {template: " + template + "}}", []string{"spec.selector: Required value"}},
+		{"a deployment without selector", "deployments.apps", "{spec: {template: " + template + "}}", []string{"spec.selector: Required value", `spec.template.metadata.labels: Invalid value: {"a":"b"}: ` + "`selector` does not match template `labels`"}},
 		{"a deployment of others' pods", "deployments.apps", "{spec: {selector: {matchLabels: {a: c}}, template: " + template + "}}", []string{`spec.template.metadata.labels: Invalid value: {"a":"b"}: ` + "`selector` does not match template `labels`"}},
 		{"a roll that cannot move", "deployments.apps", "{spec: {strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 0}}, " + selected + "}}", []string{"spec.strategy.rollingUpdate.maxUnavailable: Invalid value: 0: may not be 0 when `maxSurge` is 0"}},
 		{"fewer than no replicas", "replicasets.apps", "{spec: {replicas: -1, " + selected + "}}", []string{"spec.replicas: Invalid value: -1: must be greater than or equal to 0"}},
@@ -273,7 +273,7 @@ func TestBadObjectsOfOtherGroupsAreRefused(t *testing.T) {
 		{"a job of another's pods", "jobs.batch", "{metadata: {name: x, uid: u}, spec: {template: {metadata: {labels: {job-name: other}}, spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}}", []string{`spec.template.metadata.labels[job-name]: Invalid value: "other": must be 'x'`}},
 		{"a schedule that is none", "cronjobs.batch", "{spec: {schedule: soon, jobTemplate: {spec: {template: " + once + "}}}}", []string{`spec.schedule: Invalid value: "soon": expected exactly 5 fields, found 1: [soon]`}},
 		{"a zone that is none", "cronjobs.batch", "{spec: {schedule: '@daily', timeZone: Mars/Base, jobTemplate: {spec: {template: " + once + "}}}}", []string{`spec.timeZone: Invalid value: "Mars/Base": unknown time zone Mars/Base`}},
-		{"a budget of two minds", "poddisruptionbudgets.policy", "{spec: {minAvailable: 1, maxUnavailable: 1}}", []string{`spec: Invalid value: {"minAvailable":1,"maxUnavailable":1}: minAvailable and maxUnavailable cannot be both set`}},
+		{"a budget of two minds", "poddisruptionbudgets.policy", "{spec: {minAvailable: 1, maxUnavailable: 1}}", []string{`spec: Invalid value: {"MinAvailable":1,"Selector":null,"MaxUnavailable":1,"UnhealthyPodEvictionPolicy":null}: minAvailable and maxUnavailable cannot be both set`}},
 		{"a lease of no time", "leases.coordination.k8s.io", "{spec: {leaseDurationSeconds: 0}}", []string{"spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0"}},
 		{"a rule without verbs", "roles.rbac.authorization.k8s.io", "{rules: [{apiGroups: [''], resources: [pods]}]}", []string{"rules[0].verbs: Required value"}},
 		{"a namespaced rule of paths", "roles.rbac.authorization.k8s.io", "{rules: [{verbs: [get], nonResourceURLs: [/x]}]}", []string{`rules[0].nonResourceURLs: Invalid value: ["/x"]: namespaced rules cannot apply to non-resource URLs`}},
@@ -309,7 +309,7 @@ func TestUpdatesOfOtherGroups(t *testing.T) {
 		{"a stateful set is scaled", "statefulsets.apps", "{spec: {selector: {matchLabels: {a: b}}, " + labelled + "}}", "{spec: {replicas: 3, selector: {matchLabels: {a: b}}, " + labelled + "}}", nil},
 		{"a job keeps its completions", "jobs.batch", "{metadata: {name: x, uid: u}, spec: {completions: 1, template: " + once + "}}", "{metadata: {name: x, uid: u}, spec: {completions: 2, template: " + once + "}}", []string{"spec.completions: Invalid value: 2: field is immutable"}},
 		{"an elastic job may grow", "jobs.batch", "{metadata: {name: x, uid: u}, spec: {completionMode: Indexed, completions: 1, parallelism: 1, template: " + once + "}}", "{metadata: {name: x, uid: u}, spec: {completionMode: Indexed, completions: 2, parallelism: 2, template: " + once + "}}", nil},
-		{"a binding keeps its role", "rolebindings.rbac.authorization.k8s.io", "{roleRef: {kind: Role, name: r}}", "{roleRef: {kind: Role, name: s}}", []string{`roleRef: Invalid value: {"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"s"}: cannot change roleRef`}},
+		{"a binding keeps its role", "rolebindings.rbac.authorization.k8s.io", "{roleRef: {kind: Role, name: r}}", "{roleRef: {kind: Role, name: s}}", []string{`roleRef: Invalid value: {"APIGroup":"rbac.authorization.k8s.io","Kind":"Role","Name":"s"}: field is immutable`}},
 		{"a priority keeps its value", "priorityclasses.scheduling.k8s.io", "{value: 1}", "{value: 2}", []string{"value: Forbidden: may not be changed in an update."}},
 		{"a class keeps its provisioner", "storageclasses.storage.k8s.io", "{provisioner: a}", "{provisioner: b}", []string{"provisioner: Invalid value: null: field is immutable"}},
 		{"a slice keeps its address type", "endpointslices.discovery.k8s.io", "{addressType: IPv4}", "{addressType: IPv6}", []string{"addressType: Invalid value: null: field is immutable"}},

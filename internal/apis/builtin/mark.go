@@ -8,6 +8,7 @@ import (
 
 	"proa/internal/apis"
 	"proa/internal/apis/marker"
+	"proa/internal/apis/validate"
 )
 
 // mark makes a kind honour the markers of its types: fields of gates that are
@@ -21,17 +22,17 @@ func mark(r *apis.Resource, rules *marker.Rules) {
 		}
 	}
 	r.PrepareUpdate = dropping(prepareUpdate, rules)
-	validate := r.Validate
+	check := r.Validate
 	r.Validate = func(ctx context.Context, obj apis.Object) field.ErrorList {
 		var own field.ErrorList
-		if validate != nil {
-			own = validate(ctx, obj)
+		if check != nil {
+			own = check(ctx, obj)
 		}
-		return merge(own, rules.Validate(obj, nil))
+		return merge(validate.InHub(own), rules.Validate(obj, nil))
 	}
 	validateUpdate := r.ValidateUpdate
-	if validateUpdate == nil && validate != nil {
-		validateUpdate = func(ctx context.Context, obj, _ apis.Object) field.ErrorList { return validate(ctx, obj) }
+	if validateUpdate == nil && check != nil {
+		validateUpdate = func(ctx context.Context, obj, _ apis.Object) field.ErrorList { return check(ctx, obj) }
 	}
 	r.ValidateUpdate = declaring(validateUpdate, rules)
 	r.Subresources = slices.Clone(r.Subresources)
@@ -53,13 +54,13 @@ func dropping(prepare func(obj, old apis.Object), rules *marker.Rules) func(obj,
 	}
 }
 
-func declaring(validate func(ctx context.Context, obj, old apis.Object) field.ErrorList, rules *marker.Rules) func(ctx context.Context, obj, old apis.Object) field.ErrorList {
+func declaring(check func(ctx context.Context, obj, old apis.Object) field.ErrorList, rules *marker.Rules) func(ctx context.Context, obj, old apis.Object) field.ErrorList {
 	return func(ctx context.Context, obj, old apis.Object) field.ErrorList {
 		var own field.ErrorList
-		if validate != nil {
-			own = validate(ctx, obj, old)
+		if check != nil {
+			own = check(ctx, obj, old)
 		}
-		return merge(own, rules.Validate(obj, old))
+		return merge(validate.InHub(own), rules.Validate(obj, old))
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 func TestBadObjectsOfTheOtherKindsAreRefused(t *testing.T) {
-	const target = "scaleTargetRef: {kind: Deployment, name: d}"
+	const target = "scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: d}"
 	tests := []struct {
 		name, resource, manifest string
 		want                     []string
@@ -21,7 +21,7 @@ func TestBadObjectsOfTheOtherKindsAreRefused(t *testing.T) {
 		{"an autoscaler upside down", "horizontalpodautoscalers.autoscaling", "{spec: {minReplicas: 3, maxReplicas: 2, " + target + "}}",
 			[]string{"spec.maxReplicas: Invalid value: 2: must be greater than or equal to `minReplicas`"}},
 		{"an autoscaler of nothing", "horizontalpodautoscalers.autoscaling", "{spec: {maxReplicas: 2, scaleTargetRef: {}}}",
-			[]string{"spec.scaleTargetRef.kind: Required value", "spec.scaleTargetRef.name: Required value"}},
+			[]string{"spec.scaleTargetRef.kind: Required value", "spec.scaleTargetRef.name: Required value", `spec.scaleTargetRef.apiVersion: Invalid value: "": apiVersion must specify API group`}},
 		{"an autoscaler to zero by CPU", "horizontalpodautoscalers.autoscaling", "{spec: {minReplicas: 0, maxReplicas: 2, " + target + "}}",
 			[]string{"spec.metrics: Forbidden: must specify at least one Object or External metric to support scaling to zero replicas"}},
 		{"a metric of another type", "horizontalpodautoscalers.autoscaling", "{spec: {maxReplicas: 2, " + target + ", metrics: [{type: Pods, resource: {name: cpu, target: {type: Utilization, averageUtilization: 1}}}]}}",
@@ -83,7 +83,7 @@ func TestBadObjectsOfTheOtherKindsAreRefused(t *testing.T) {
 		{"a candidate of no version", "leasecandidates.coordination.k8s.io", "{spec: {leaseName: l, binaryVersion: x, strategy: OldestEmulationVersion}}",
 			[]string{`spec.binaryVersion: Invalid value: "x": must be a valid semantic version`, "spec.emulationVersion: Required value: must be specified when `strategy` is 'OldestEmulationVersion'"}},
 		{"a policy of no kind of traffic", "networkpolicies.networking.k8s.io", "{spec: {podSelector: {}, policyTypes: [Sideways]}}",
-			[]string{`spec.policyTypes[0]: Unsupported value: "Sideways": supported values: "Egress", "Ingress"`}},
+			[]string{`spec.policyTypes[0]: Unsupported value: "Sideways": supported values: "Ingress", "Egress"`}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -48,7 +49,7 @@ var CertificateSigningRequests = apis.Resource{
 	Stamp:          apis.Stamped(stampConditions),
 	Validate:       apis.Check(validateRequest),
 	ValidateUpdate: apis.CheckUpdate(validateRequestUpdate),
-	ValidateName:   anyName,
+	ValidateName:   pathvalidation.ValidatePathSegmentName,
 	Fields: apis.Selectable(map[string]func(*certificatesv1.CertificateSigningRequest) string{
 		"spec.signerName": func(r *certificatesv1.CertificateSigningRequest) string { return r.Spec.SignerName },
 	}),
@@ -69,7 +70,7 @@ var CertificateSigningRequests = apis.Resource{
 	}),
 }
 
-// anyName: only that it is there is checked, by the registry.
+// anyName: validateBundle checks it, for it depends on the signer.
 func anyName(string, bool) []string { return nil }
 
 func printStatus(r *certificatesv1.CertificateSigningRequest) string {

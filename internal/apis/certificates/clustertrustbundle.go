@@ -56,7 +56,7 @@ var ClusterTrustBundles = apis.Resource{
 func validateBundle(b *certificatesv1.ClusterTrustBundle) field.ErrorList {
 	errs := validateBundleName(b.Name, b.Spec.SignerName)
 	if b.Spec.SignerName != "" {
-		errs = append(errs, validateSignerName(b.Spec.SignerName, field.NewPath("spec", "signerName"))...)
+		errs = append(errs, validate.SignerName(field.NewPath("spec", "signerName"), b.Spec.SignerName)...)
 	}
 	return append(errs, validateTrustAnchors(field.NewPath("spec", "trustBundle"), b.Spec.TrustBundle)...)
 }

@@ -94,7 +94,7 @@ func isFinal(condition string) bool {
 
 func validatePodRequest(r *certificatesv1.PodCertificateRequest) field.ErrorList {
 	path, s := field.NewPath("spec"), &r.Spec
-	errs := validateSignerName(s.SignerName, path.Child("signerName"))
+	errs := validate.SignerName(path.Child("signerName"), s.SignerName)
 	name := func(child, value string, check func(string, bool) []string) {
 		errs = append(errs, validate.Invalid(path.Child(child), value, check(value, false))...)
 	}

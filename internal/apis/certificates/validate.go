@@ -7,12 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa/internal/apis/validate"
@@ -21,7 +19,6 @@ import (
 const (
 	minExpirationSeconds = 600
 	// Qualified signer names: 253 of domain, a slash, 317 of path.
-	maxSignerName = 571
 )
 
 var usages = []certificatesv1.KeyUsage{
@@ -44,7 +41,7 @@ func validateRequest(r *certificatesv1.CertificateSigningRequest) field.ErrorLis
 	if s.SignerName == certificatesv1.GroupName+"/legacy-unknown" || s.SignerName == "kubernetes.io/legacy-unknown" {
 		errs = append(errs, field.Invalid(path.Child("signerName"), s.SignerName, "the legacy signerName is not allowed via this API version"))
 	} else {
-		errs = append(errs, validateSignerName(s.SignerName, path.Child("signerName"))...)
+		errs = append(errs, validate.SignerName(path.Child("signerName"), s.SignerName)...)
 	}
 	if e := s.ExpirationSeconds; e != nil && *e < minExpirationSeconds {
 		errs = append(errs, field.Invalid(path.Child("expirationSeconds"), *e, fmt.Sprintf("may not specify a duration less than %d seconds (10 minutes)", minExpirationSeconds)))
@@ -77,32 +74,6 @@ func validateUsages(list []certificatesv1.KeyUsage, path *field.Path) field.Erro
 		}
 		seen[u] = true
 		errs = append(errs, validate.OneOf(path.Index(i), u, usages...)...)
-	}
-	return errs
-}
-
-func validateSignerName(name string, path *field.Path) field.ErrorList {
-	if name == "" {
-		return field.ErrorList{field.Required(path, "")}
-	}
-	domain, rest, qualified := strings.Cut(name, "/")
-	if !qualified || strings.Contains(rest, "/") {
-		return field.ErrorList{field.Invalid(path, name, "must be a fully qualified domain and path of the form 'example.com/signer-name'")}
-	}
-	errs := validate.Subdomain(path, domain)
-	for i := range errs {
-		errs[i].Detail = fmt.Sprintf("validating label %q: %s", domain, errs[i].Detail)
-	}
-	if !strings.Contains(domain, ".") {
-		errs = append(errs, field.Invalid(path, name, "should be a domain with at least two segments separated by dots"))
-	}
-	for _, label := range strings.Split(rest, ".") {
-		for _, m := range validation.IsDNS1123Label(label) {
-			errs = append(errs, field.Invalid(path, rest, fmt.Sprintf("validating label %q: %s", label, m)))
-		}
-	}
-	if len(name) > maxSignerName {
-		errs = append(errs, field.TooLong(path, "", maxSignerName))
 	}
 	return errs
 }

@@ -18,7 +18,8 @@ func Resources() []*apis.Resource { return []*apis.Resource{&LeaseCandidates, &L
 // Leases is the coordination.k8s.io/v1 leases resource.
 var Leases = apis.Resource{
 	Group: "coordination.k8s.io", Version: "v1", Kind: "Lease", Plural: "leases",
-	New: apis.New[coordinationv1.Lease], NewList: apis.NewList[coordinationv1.LeaseList],
+	AnyFinalizer: true,
+	New:          apis.New[coordinationv1.Lease], NewList: apis.NewList[coordinationv1.LeaseList],
 	NoGeneration:        true,
 	AllowCreateOnUpdate: true,
 	ConditionalUpdate:   true,

@@ -18,7 +18,8 @@ import (
 // (KEP-4355), also served as v1alpha2.
 var LeaseCandidates = apis.Resource{
 	Group: "coordination.k8s.io", Version: "v1beta1", Kind: "LeaseCandidate", Plural: "leasecandidates", Gate: "CoordinatedLeaderElection",
-	New: apis.New[coordinationv1beta1.LeaseCandidate], NewList: apis.NewList[coordinationv1beta1.LeaseCandidateList],
+	AnyFinalizer: true,
+	New:          apis.New[coordinationv1beta1.LeaseCandidate], NewList: apis.NewList[coordinationv1beta1.LeaseCandidateList],
 	Also: []apis.Served{
 		apis.ServedAs[coordinationv1beta1.LeaseCandidate, coordinationv1alpha2.LeaseCandidate, coordinationv1alpha2.LeaseCandidateList]("coordination.k8s.io", "v1alpha2", "LeaseCandidate"),
 	},

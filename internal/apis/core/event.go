@@ -13,7 +13,8 @@ import (
 // Events is the core/v1 events resource, also served as events.k8s.io/v1.
 var Events = apis.Resource{
 	Version: "v1", Kind: "Event", Plural: "events", Short: []string{"ev"},
-	New: apis.New[corev1.Event], NewList: apis.NewList[corev1.EventList],
+	AnyFinalizer: true,
+	New:          apis.New[corev1.Event], NewList: apis.NewList[corev1.EventList],
 	NoGeneration:        true,
 	AllowCreateOnUpdate: true,
 	Also: []apis.Served{{
@@ -21,9 +22,12 @@ var Events = apis.Resource{
 		New: apis.New[eventsv1.Event], NewList: apis.NewList[eventsv1.EventList],
 		ToHub:   func(obj apis.Object) (apis.Object, error) { return eventToHub(obj.(*eventsv1.Event)), nil },
 		FromHub: func(obj apis.Object) (apis.Object, error) { return eventFromHub(obj.(*corev1.Event)), nil },
+
+		Validate:       apis.Check(validateNewEvent),
+		ValidateUpdate: apis.CheckUpdate(validateNewEventUpdate),
 	}},
-	Validate:       apis.Check(validateEvent),
-	ValidateUpdate: apis.CheckUpdate(validateEventUpdate),
+	Validate:       apis.Check(validateCoreEvent),
+	ValidateUpdate: apis.CheckUpdate(validateCoreEventUpdate),
 	Fields:         apis.Selectable(eventFields()),
 	Dependents:     apis.NoDependents,
 	Columns:        eventColumns,

@@ -16,8 +16,8 @@ func TestPodsOfAnOperatingSystem(t *testing.T) {
 		want       []string
 	}{
 		{"a plain windows pod", "{os: {name: windows}, containers: [{name: c, image: i}]}", nil},
-		{"an unknown system", "{os: {name: plan9}, containers: [{name: c, image: i}]}", []string{`spec.os.name: Unsupported value: "plan9": supported values: "linux", "windows"`}},
-		{"no system", "{os: {name: ''}, containers: [{name: c, image: i}]}", []string{"spec.os.name: Required value: cannot be empty"}},
+		{"an unknown system", "{os: {name: plan9}, containers: [{name: c, image: i}]}", []string{`spec.os: Unsupported value: "plan9": supported values: "linux", "windows"`}},
+		{"no system", "{os: {name: ''}, containers: [{name: c, image: i}]}", []string{"spec.os.name: Required value"}},
 		{"a user id on windows", "{os: {name: windows}, securityContext: {runAsUser: 5}, containers: [{name: c, image: i, securityContext: {runAsUser: 5}}]}",
 			[]string{"spec.securityContext.runAsUser" + notWindows, "spec.containers[0].securityContext.runAsUser" + notWindows}},
 		{"namespaces of the host on windows", "{os: {name: windows}, hostPID: true, hostIPC: true, containers: [{name: c, image: i}]}",

@@ -27,9 +27,9 @@ func ValidateClaimTemplate(c *corev1.PersistentVolumeClaim, path *field.Path) fi
 	return validateClaimSpec(&c.Spec, path.Child("spec"))
 }
 
-func validateAccessModes(modes []corev1.PersistentVolumeAccessMode, path *field.Path) field.ErrorList {
+func validateAccessModes(modes []corev1.PersistentVolumeAccessMode, missing string, path *field.Path) field.ErrorList {
 	if len(modes) == 0 {
-		return field.ErrorList{field.Required(path, "at least 1 access mode is required")}
+		return field.ErrorList{field.Required(path, missing)}
 	}
 	var errs field.ErrorList
 	for _, m := range modes {
@@ -42,7 +42,7 @@ func validateAccessModes(modes []corev1.PersistentVolumeAccessMode, path *field.
 }
 
 func validateClaimSpec(s *corev1.PersistentVolumeClaimSpec, path *field.Path) field.ErrorList {
-	errs := validateAccessModes(s.AccessModes, path.Child("accessModes"))
+	errs := validateAccessModes(s.AccessModes, "at least 1 access mode is required", path.Child("accessModes"))
 	errs = append(errs, validate.Selector(path.Child("selector"), s.Selector)...)
 	storage := path.Child("resources").Key(string(corev1.ResourceStorage))
 	if q, ok := s.Resources.Requests[corev1.ResourceStorage]; !ok {
@@ -107,7 +107,7 @@ func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 		was.StorageClassName = is.StorageClassName // the default class, found late (KEP-3333)
 	}
 	if !apiequality.Semantic.DeepEqual(is, was) {
-		errs = append(errs, field.Forbidden(path, "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n"+diff.Diff(was, is)))
+		errs = append(errs, field.Forbidden(path, "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n"+diff.Diff(validate.Hub(was), validate.Hub(is))))
 	}
 	asked, had := c.Spec.Resources.Requests[corev1.ResourceStorage], old.Spec.Resources.Requests[corev1.ResourceStorage]
 	if asked.Cmp(had) < 0 {
@@ -138,7 +138,11 @@ func validateClaimStatusUpdate(c, _ *corev1.PersistentVolumeClaim) field.ErrorLi
 }
 
 func validatePersistentVolume(pv *corev1.PersistentVolume) field.ErrorList {
-	return validateVolumeSpec(&pv.Spec, false, field.NewPath("spec"))
+	errs := validateVolumeSpec(&pv.Spec, false, field.NewPath("spec"))
+	if i := pv.Spec.ISCSI; i != nil && i.InitiatorName != nil && len(pv.Name+":"+i.TargetPortal) > maxInitiatorPath {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "iscsi", "targetportal"), i.TargetPortal, initiatorTooLong))
+	}
+	return errs
 }
 
 // ValidateInlineVolumeSpec checks the volume that an attachment carries itself:
@@ -154,7 +158,7 @@ func validateVolumeSpec(s *corev1.PersistentVolumeSpec, inline bool, path *field
 			errs = append(errs, field.Forbidden(path.Child(child), "may not be specified in the context of inline volumes"))
 		}
 	}
-	errs = append(errs, validateAccessModes(s.AccessModes, path.Child("accessModes"))...)
+	errs = append(errs, validateAccessModes(s.AccessModes, "", path.Child("accessModes"))...)
 	if inline {
 		forbid(s.ClaimRef != nil, "claimRef")
 		forbid(len(s.Capacity) > 0, "capacity")
@@ -186,20 +190,34 @@ func validateVolumeSpec(s *corev1.PersistentVolumeSpec, inline bool, path *field
 	if s.VolumeMode != nil {
 		errs = append(errs, validate.OneOf(path.Child("volumeMode"), *s.VolumeMode, volumeModes...)...)
 	}
+	if name := s.VolumeAttributesClassName; name != nil {
+		at := path.Child("volumeAttributesClassName")
+		if *name == "" {
+			errs = append(errs, field.Required(at, "an empty string is disallowed"))
+		} else {
+			errs = append(errs, validate.Subdomain(at, *name)...)
+		}
+		if s.CSI == nil {
+			errs = append(errs, field.Required(path.Child("csi"), "has to be specified when using volumeAttributesClassName"))
+		}
+	}
 	return errs
 }
 
 func validateVolumeCapacity(list corev1.ResourceList, path *field.Path) field.ErrorList {
-	if len(list) == 0 {
-		return field.ErrorList{field.Required(path, "")}
-	}
 	var errs field.ErrorList
+	if len(list) == 0 {
+		errs = append(errs, field.Required(path, ""))
+	}
 	if _, ok := list[corev1.ResourceStorage]; !ok || len(list) > 1 {
 		errs = append(errs, field.NotSupported(path, list, []string{string(corev1.ResourceStorage)}))
 	}
 	for _, name := range validate.SortedKeys(list) {
-		errs = append(errs, validateQuantity(name, list[name], path.Key(string(name)))...)
-		errs = append(errs, validate.PositiveQuantity(path.Key(string(name)), list[name])...)
+		q, at := list[name], path.Key(string(name))
+		if q.Sign() < 0 {
+			errs = append(errs, field.Invalid(at, q.Value(), "must be a valid resource quantity"))
+		}
+		errs = append(errs, validate.PositiveQuantity(at, q)...)
 	}
 	return errs
 }
@@ -221,11 +239,24 @@ func validateVolumeOrigin(s *corev1.PersistentVolumeSpec, path *field.Path) fiel
 	u.offer(s.CSI != nil, "csi", func(at *field.Path) field.ErrorList { return validatePersistentCSI(s.CSI, at) })
 	u.offer(s.NFS != nil, "nfs", func(at *field.Path) field.ErrorList { return validateNFS(s.NFS, at) })
 	u.offer(s.ISCSI != nil, "iscsi", func(at *field.Path) field.ErrorList {
-		return validateISCSI(s.ISCSI.TargetPortal, s.ISCSI.IQN, s.ISCSI.Lun, at)
+		v := s.ISCSI
+		i := iscsi{v.TargetPortal, v.IQN, v.InitiatorName, v.Lun, v.DiscoveryCHAPAuth || v.SessionCHAPAuth, v.SecretRef != nil}
+		errs := i.validate("must be valid format", at)
+		if v.SecretRef != nil {
+			errs = append(errs, required(at.Child("secretRef", "name"), v.SecretRef.Name)...)
+		}
+		return errs
 	})
 	u.offer(s.FC != nil, "fc", func(at *field.Path) field.ErrorList { return validateFC(s.FC, at) })
 	u.offer(s.Glusterfs != nil, "glusterfs", func(at *field.Path) field.ErrorList {
-		return append(required(at.Child("endpoints"), s.Glusterfs.EndpointsName), required(at.Child("path"), s.Glusterfs.Path)...)
+		errs := append(required(at.Child("endpoints"), s.Glusterfs.EndpointsName), required(at.Child("path"), s.Glusterfs.Path)...)
+		if namespace, at := s.Glusterfs.EndpointsNamespace, at.Child("endpointsNamespace"); namespace != nil {
+			if *namespace == "" {
+				errs = append(errs, field.Invalid(at, *namespace, "if the endpointnamespace is set, it must be a valid namespace name"))
+			}
+			errs = append(errs, validate.Label(at, *namespace)...)
+		}
+		return errs
 	})
 	u.offer(s.RBD != nil, "rbd", func(at *field.Path) field.ErrorList {
 		return validateCeph(len(s.RBD.CephMonitors), at, required(at.Child("image"), s.RBD.RBDImage))
@@ -234,10 +265,21 @@ func validateVolumeOrigin(s *corev1.PersistentVolumeSpec, path *field.Path) fiel
 	u.offer(s.Cinder != nil, "cinder", func(at *field.Path) field.ErrorList { return required(at.Child("volumeID"), s.Cinder.VolumeID) })
 	u.offer(s.FlexVolume != nil, "flexVolume", func(at *field.Path) field.ErrorList { return required(at.Child("driver"), s.FlexVolume.Driver) })
 	u.offer(s.AzureFile != nil, "azureFile", func(at *field.Path) field.ErrorList {
-		return append(required(at.Child("secretName"), s.AzureFile.SecretName), required(at.Child("shareName"), s.AzureFile.ShareName)...)
+		errs := append(required(at.Child("secretName"), s.AzureFile.SecretName), required(at.Child("shareName"), s.AzureFile.ShareName)...)
+		if s.AzureFile.SecretNamespace != nil {
+			errs = append(errs, required(at.Child("secretNamespace"), *s.AzureFile.SecretNamespace)...)
+		}
+		return errs
 	})
 	offerCloudSources(&u, &s.PersistentVolumeSource)
-	u.offer(s.StorageOS != nil, "storageos", func(at *field.Path) field.ErrorList { return required(at.Child("volumeName"), s.StorageOS.VolumeName) })
+	u.offer(s.StorageOS != nil, "storageos", func(at *field.Path) field.ErrorList {
+		v := s.StorageOS
+		if v.SecretRef == nil {
+			return validateStorageOS(v.VolumeName, v.VolumeNamespace, nil, at)
+		}
+		errs := validateStorageOS(v.VolumeName, v.VolumeNamespace, &v.SecretRef.Name, at)
+		return append(errs, required(at.Child("secretRef", "namespace"), v.SecretRef.Namespace)...)
+	})
 	u.offer(s.ScaleIO != nil, "scaleIO", func(at *field.Path) field.ErrorList {
 		return validateScaleIO(s.ScaleIO.Gateway, s.ScaleIO.System, s.ScaleIO.VolumeName, at)
 	})
@@ -251,13 +293,17 @@ func validatePersistentCSI(c *corev1.CSIPersistentVolumeSource, at *field.Path) 
 	errs := validate.CSIDriverName(at.Child("driver"), c.Driver)
 	errs = append(errs, required(at.Child("volumeHandle"), c.VolumeHandle)...)
 	for child, ref := range validate.Sorted(map[string]*corev1.SecretReference{
-		"controllerPublishSecretRef": c.ControllerPublishSecretRef, "nodeStageSecretRef": c.NodeStageSecretRef,
-		"nodePublishSecretRef": c.NodePublishSecretRef, "controllerExpandSecretRef": c.ControllerExpandSecretRef, "nodeExpandSecretRef": c.NodeExpandSecretRef,
+		"controllerPublishSecretRef": c.ControllerPublishSecretRef,
+		"nodePublishSecretRef":       c.NodePublishSecretRef, "controllerExpandSecretRef": c.ControllerExpandSecretRef, "nodeExpandSecretRef": c.NodeExpandSecretRef,
 	}) {
 		if ref == nil {
 			continue
 		}
-		errs = append(errs, required(at.Child(child, "name"), ref.Name)...)
+		if ref.Name == "" {
+			errs = append(errs, field.Required(at.Child(child, "name"), ""))
+		} else {
+			errs = append(errs, validate.Subdomain(at.Child(child, "name"), ref.Name)...)
+		}
 		if ref.Namespace == "" {
 			errs = append(errs, field.Required(at.Child(child, "namespace"), ""))
 		} else {
@@ -280,11 +326,14 @@ func validatePersistentVolumeUpdate(pv, old *corev1.PersistentVolume) field.Erro
 		}
 	}
 	if !apiequality.Semantic.DeepEqual(is, was) {
-		errs = append(errs, field.Forbidden(path.Child("persistentvolumesource"), fmt.Sprintf("spec.persistentvolumesource is immutable after creation\n%v", diff.Diff(was, is))))
+		errs = append(errs, field.Forbidden(path.Child("persistentvolumesource"), fmt.Sprintf("spec.persistentvolumesource is immutable after creation\n%v", diff.Diff(validate.Hub(was), validate.Hub(is)))))
 	}
-	errs = append(errs, validate.Immutable(path.Child("volumeMode"), pv.Spec.VolumeMode, old.Spec.VolumeMode)...)
+	errs = append(errs, validate.Immutable(field.NewPath("volumeMode"), pv.Spec.VolumeMode, old.Spec.VolumeMode)...)
 	if old.Spec.NodeAffinity != nil && !apiequality.Semantic.DeepEqual(pv.Spec.NodeAffinity, old.Spec.NodeAffinity) {
-		errs = append(errs, validate.Immutable(path.Child("nodeAffinity"), pv.Spec.NodeAffinity, old.Spec.NodeAffinity)...)
+		errs = append(errs, field.Invalid(field.NewPath("nodeAffinity"), pv.Spec.NodeAffinity, "field is immutable, except for updating from beta label to GA"))
+	}
+	if old.Spec.VolumeAttributesClassName != nil && pv.Spec.VolumeAttributesClassName == nil {
+		errs = append(errs, field.Forbidden(path.Child("volumeAttributesClassName"), "update from non-nil value to nil is forbidden"))
 	}
 	return errs
 }

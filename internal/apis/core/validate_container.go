@@ -30,10 +30,14 @@ type podContext struct {
 func (p *podContext) userNamespace() bool { return p.spec.HostUsers != nil && !*p.spec.HostUsers }
 
 func (p *podContext) grace() int64 {
-	if g := p.spec.TerminationGracePeriodSeconds; g != nil {
+	switch g := p.spec.TerminationGracePeriodSeconds; {
+	case g == nil:
+		return 0
+	case *g < 0:
+		return 1
+	default:
 		return *g
 	}
-	return 0
 }
 
 func validateContainers(p *podContext, path *field.Path) field.ErrorList {
@@ -151,7 +155,7 @@ func validateContainer(c *corev1.Container, p *podContext, path *field.Path) fie
 	if c.Image == "" {
 		errs = append(errs, field.Required(path.Child("image"), ""))
 	}
-	errs = append(errs, validate.RequiredOneOf(path.Child("terminationMessagePolicy"), c.TerminationMessagePolicy,
+	errs = append(errs, validate.RequiredListed(path.Child("terminationMessagePolicy"), c.TerminationMessagePolicy,
 		corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)...)
 	errs = append(errs, validatePorts(c.Ports, path.Child("ports"))...)
 	errs = append(errs, validateEnv(c.Env, p, path.Child("env"))...)
@@ -363,17 +367,15 @@ func validateContainerRestart(c *corev1.Container, path *field.Path) field.Error
 	}
 	for i, r := range c.RestartPolicyRules {
 		at := rules.Index(i)
-		errs = append(errs, validate.RequiredOneOf(at.Child("action"), r.Action, corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleActionRestartAllContainers)...)
+		errs = append(errs, validate.OneOf(at.Child("action"), r.Action, corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleActionRestartAllContainers)...)
 		if r.ExitCodes == nil {
 			errs = append(errs, field.Required(at.Child("exitCodes"), "must be specified"))
 			continue
 		}
 		codes := at.Child("exitCodes")
-		errs = append(errs, validate.RequiredOneOf(codes.Child("operator"), r.ExitCodes.Operator,
+		errs = append(errs, validate.OneOf(codes.Child("operator"), r.ExitCodes.Operator,
 			corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn)...)
-		if n := len(r.ExitCodes.Values); n == 0 {
-			errs = append(errs, field.Required(codes.Child("values"), "must not be empty"))
-		} else if n > maxExitCodes {
+		if n := len(r.ExitCodes.Values); n > maxExitCodes {
 			errs = append(errs, field.TooMany(codes.Child("values"), n, maxExitCodes))
 		}
 	}

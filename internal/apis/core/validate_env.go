@@ -99,6 +99,9 @@ func validateFieldRef(ref *corev1.ObjectFieldSelector, allowed sets.Set[string],
 	if fieldPath == "spec.host" {
 		fieldPath = "spec.nodeName"
 	}
+	if ref.APIVersion != "v1" {
+		return field.ErrorList{field.Invalid(path.Child("fieldPath"), ref.FieldPath, "error converting fieldPath: unsupported pod version: "+ref.APIVersion)}
+	}
 	if !downwardLabels.Has(fieldPath) {
 		return field.ErrorList{field.Invalid(path.Child("fieldPath"), ref.FieldPath, "error converting fieldPath: field label not supported: "+ref.FieldPath)}
 	}
@@ -161,14 +164,18 @@ func validateDivisor(name string, divisor resource.Quantity, path *field.Path) f
 
 // validateKeyRef checks a reference to a key of a ConfigMap or Secret.
 func validateKeyRef(name, key string, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if name == "" {
-		errs = append(errs, field.Required(path.Child("name"), ""))
-	}
+	errs := validate.Subdomain(path.Child("name"), name)
 	if key == "" {
 		return append(errs, field.Required(path.Child("key"), ""))
 	}
 	return append(errs, validate.Invalid(path.Child("key"), key, validation.IsConfigMapKey(key))...)
+}
+
+func requiredSubdomain(at *field.Path, name string) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	return validate.Subdomain(at, name)
 }
 
 func validateFileKeyRef(ref *corev1.FileKeySelector, p *podContext, path *field.Path) field.ErrorList {
@@ -199,11 +206,11 @@ func validateEnvFrom(sources []corev1.EnvFromSource, path *field.Path) field.Err
 		if s.Prefix != "" {
 			errs = append(errs, validate.Invalid(at.Child("prefix"), s.Prefix, validation.IsRelaxedEnvVarName(s.Prefix))...)
 		}
-		if s.ConfigMapRef != nil && s.ConfigMapRef.Name == "" {
-			errs = append(errs, field.Required(at.Child("configMapRef", "name"), ""))
+		if s.ConfigMapRef != nil {
+			errs = append(errs, requiredSubdomain(at.Child("configMapRef", "name"), s.ConfigMapRef.Name)...)
 		}
-		if s.SecretRef != nil && s.SecretRef.Name == "" {
-			errs = append(errs, field.Required(at.Child("secretRef", "name"), ""))
+		if s.SecretRef != nil {
+			errs = append(errs, requiredSubdomain(at.Child("secretRef", "name"), s.SecretRef.Name)...)
 		}
 		switch {
 		case s.ConfigMapRef == nil && s.SecretRef == nil:

@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"reflect"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,9 +19,10 @@ const (
 	maxNote              = 1024
 )
 
-// validateEvent checks an event's namespace; one that says when it happened is
-// of the newer kind (KEP-383) and held to more.
-func validateEvent(e *corev1.Event) field.ErrorList {
+// validateEvent holds an event to what every version asks of it: its namespace,
+// and of one that says when it happened, which is of the newer kind (KEP-383),
+// more. Reporter is the version's name of the field that says who reports.
+func validateEvent(e *corev1.Event, reporter string) field.ErrorList {
 	errs := validateEventNamespace(e)
 	if e.EventTime.IsZero() {
 		return errs
@@ -35,10 +37,9 @@ func validateEvent(e *corev1.Event) field.ErrorList {
 		}
 	}
 	if e.ReportingController == "" {
-		errs = append(errs, field.Required(field.NewPath("reportingController"), ""))
-	} else {
-		errs = append(errs, validate.QualifiedName(field.NewPath("reportingController"), e.ReportingController)...)
+		errs = append(errs, field.Required(field.NewPath(reporter), ""))
 	}
+	errs = append(errs, validate.QualifiedName(field.NewPath(reporter), e.ReportingController)...)
 	check("reportingInstance", e.ReportingInstance, maxReportingInstance)
 	check("action", e.Action, maxAction)
 	check("reason", e.Reason, maxReason)
@@ -49,20 +50,65 @@ func validateEvent(e *corev1.Event) field.ErrorList {
 }
 
 func validateEventNamespace(e *corev1.Event) field.ErrorList {
-	about, at := e.InvolvedObject.Namespace, field.NewPath("involvedObject", "namespace")
+	about, newer := e.InvolvedObject.Namespace, !e.EventTime.IsZero()
 	switch {
-	case about == "" && e.Namespace != metav1.NamespaceDefault && e.Namespace != metav1.NamespaceSystem:
-		return field.ErrorList{field.Invalid(at, about, "does not match event.namespace")}
-	case about != "" && about != e.Namespace:
-		return field.ErrorList{field.Invalid(at, about, "does not match event.namespace")}
+	case about == e.Namespace, about != "" && newer:
+		return nil
+	case about == "" && (e.Namespace == metav1.NamespaceDefault || newer && e.Namespace == metav1.NamespaceSystem):
+		return nil // of an object that has no namespace
 	}
-	return nil
+	return field.ErrorList{field.Invalid(field.NewPath("involvedObject", "namespace"), about, "does not match event.namespace")}
 }
 
-func validateEventUpdate(e, old *corev1.Event) field.ErrorList {
-	errs := validateEvent(e)
-	if old.EventTime.IsZero() {
-		return errs
+func validateCoreEvent(e *corev1.Event) field.ErrorList {
+	return validateEvent(e, "reportingComponent")
+}
+
+// A core event may be changed in all that it may be created with.
+func validateCoreEventUpdate(e, _ *corev1.Event) field.ErrorList { return validateCoreEvent(e) }
+
+// validateNewEvent is for events created as events.k8s.io/v1: they are of the
+// newer kind, and leave out what only the older has.
+func validateNewEvent(e *corev1.Event) field.ErrorList {
+	errs := append(validateEvent(e, "reportingController"), validateEventSeries(e)...)
+	if e.EventTime.IsZero() {
+		errs = append(errs, field.Required(field.NewPath("eventTime"), ""))
+	}
+	if e.Type != corev1.EventTypeNormal && e.Type != corev1.EventTypeWarning {
+		errs = append(errs, field.Invalid(field.NewPath("type"), "", fmt.Sprintf("has invalid value: %v", e.Type)))
+	}
+	unset := func(child string, is bool) {
+		if !is {
+			errs = append(errs, field.Invalid(field.NewPath(child), "", "needs to be unset"))
+		}
+	}
+	unset("firstTimestamp", e.FirstTimestamp.IsZero())
+	unset("lastTimestamp", e.LastTimestamp.IsZero())
+	unset("count", e.Count == 0)
+	unset("source", e.Source == corev1.EventSource{})
+	return errs
+}
+
+func validateEventSeries(e *corev1.Event) field.ErrorList {
+	if e.Series == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	if e.Series.Count < 2 {
+		errs = append(errs, field.Invalid(field.NewPath("series.count"), "", "should be at least 2"))
+	}
+	if e.Series.LastObservedTime.IsZero() {
+		errs = append(errs, field.Required(field.NewPath("series.lastObservedTime"), ""))
+	}
+	return errs
+}
+
+// validateNewEventUpdate is for updates as events.k8s.io/v1, which may change the
+// series and nothing else.
+func validateNewEventUpdate(e, old *corev1.Event) field.ErrorList {
+	errs := validateEvent(e, "reportingController")
+	if !reflect.DeepEqual(e.Series, old.Series) {
+		errs = append(errs, validateEventSeries(e)...)
 	}
 	keep := func(child string, is, was any) {
 		errs = append(errs, validate.Immutable(field.NewPath(child), is, was)...)

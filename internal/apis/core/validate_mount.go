@@ -15,6 +15,7 @@ import (
 func validateMounts(c *corev1.Container, p *podContext, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	paths := sets.New[string]()
+	mounts := at // where upstream reports how a volume is mounted
 	for i := range c.VolumeMounts {
 		m, at := &c.VolumeMounts[i], at.Index(i)
 		if m.Name == "" {
@@ -37,8 +38,8 @@ func validateMounts(c *corev1.Container, p *podContext, at *field.Path) field.Er
 			errs = append(errs, field.Invalid(at.Child("mountPath"), m.MountPath, "must not already exist as a path in volumeDevices"))
 		}
 		errs = append(errs, validateSubPaths(m, at)...)
-		errs = append(errs, validatePropagation(m, c, at.Child("mountPropagation"))...)
-		errs = append(errs, validateRecursiveReadOnly(m, at.Child("recursiveReadOnly"))...)
+		errs = append(errs, validatePropagation(m, c, mounts.Child("mountPropagation"))...)
+		errs = append(errs, validateRecursiveReadOnly(m, mounts.Child("recursiveReadOnly"))...)
 	}
 	return errs
 }
@@ -107,7 +108,9 @@ func validateDevices(c *corev1.Container, p *podContext, at *field.Path) field.E
 		case paths.Has(d.DevicePath):
 			errs = append(errs, field.Invalid(devicePath, d.DevicePath, "must be unique"))
 		default:
-			errs = append(errs, validateNoBacksteps(d.DevicePath, devicePath)...)
+			if slices.Contains(strings.Split(d.DevicePath, "/"), "..") {
+				errs = append(errs, field.Invalid(devicePath, d.DevicePath, "can not contain backsteps ('..')"))
+			}
 		}
 		names.Insert(d.Name)
 		paths.Insert(d.DevicePath)

@@ -16,9 +16,9 @@ import (
 )
 
 func validateNode(n *corev1.Node) field.ErrorList {
-	errs := validateTaints(n.Spec.Taints, field.NewPath("spec", "taints"))
+	errs := validateTaints(n.Spec.Taints, field.NewPath("metadata", "taints")) // upstream's path
 	errs = append(errs, validateNodeResources(n)...)
-	return append(errs, validatePodCIDRs(n.Spec.PodCIDRs, n.Spec.PodCIDR)...)
+	return append(errs, validatePodCIDRs(n.Spec.PodCIDRs)...)
 }
 
 func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
@@ -28,7 +28,11 @@ func validateTaints(taints []corev1.Taint, path *field.Path) field.ErrorList {
 		at := path.Index(i)
 		errs = append(errs, validate.LabelName(at.Child("key"), t.Key)...)
 		errs = append(errs, validate.Invalid(at.Child("value"), t.Value, validation.IsValidLabelValue(t.Value))...)
-		errs = append(errs, validateTaintEffect(t.Effect, at.Child("effect"))...)
+		if t.Effect == "" {
+			errs = append(errs, field.Required(at.Child("effect"), ""))
+		} else {
+			errs = append(errs, validateTaintEffect(t.Effect, at.Child("effect"))...)
+		}
 		key := string(t.Effect) + "/" + t.Key
 		if seen.Has(key) {
 			duplicate := field.Duplicate(at, t)
@@ -44,9 +48,7 @@ func validateNodeResources(n *corev1.Node) field.ErrorList {
 	var errs field.ErrorList
 	check := func(list corev1.ResourceList, child string) {
 		for _, name := range validate.SortedKeys(list) {
-			at := field.NewPath("status", child).Key(string(name))
-			errs = append(errs, validateResourceName(name, at)...)
-			errs = append(errs, validateQuantity(name, list[name], at)...)
+			errs = append(errs, validateQuantity(name, list[name], field.NewPath("status", child, string(name)))...)
 		}
 	}
 	check(n.Status.Capacity, "capacity")
@@ -54,15 +56,9 @@ func validateNodeResources(n *corev1.Node) field.ErrorList {
 	return errs
 }
 
-func validatePodCIDRs(cidrs []string, first string) field.ErrorList {
+func validatePodCIDRs(cidrs []string) field.ErrorList {
 	path := field.NewPath("spec", "podCIDRs")
 	var errs field.ErrorList
-	if first != "" {
-		errs = append(errs, validation.IsValidCIDRForLegacyField(field.NewPath("spec", "podCIDR"), first, true, nil)...)
-	}
-	if len(cidrs) > 0 && first != cidrs[0] {
-		errs = append(errs, field.Invalid(path.Index(0), cidrs, "field[0] must match `podCIDR`"))
-	}
 	for i, c := range cidrs {
 		errs = append(errs, validation.IsValidCIDRForLegacyField(path.Index(i), c, true, nil)...)
 	}
@@ -100,7 +96,7 @@ func validateNodeUpdate(n, old *corev1.Node) field.ErrorList {
 	munged.Taints, munged.Unschedulable, munged.ConfigSource = old.Spec.Taints, old.Spec.Unschedulable, old.Spec.ConfigSource
 	munged.PodPreemptionPolicy = old.Spec.PodPreemptionPolicy
 	if !apiequality.Semantic.DeepEqual(*munged, old.Spec) {
-		errs = append(errs, field.Forbidden(field.NewPath(""), "node updates may only change labels, taints, or capacity (or configSource, if the DynamicKubeletConfig feature gate is enabled)\n"+diff.Diff(old.Spec, *munged)))
+		errs = append(errs, field.Forbidden(field.NewPath(""), "node updates may only change labels, taints, or capacity (or configSource, if the DynamicKubeletConfig feature gate is enabled)\n"+diff.Diff(validate.Hub(old.Spec), validate.Hub(*munged))))
 	}
 	return errs
 }

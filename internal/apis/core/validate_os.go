@@ -141,7 +141,7 @@ func validateOS(s *corev1.PodSpec, at *field.Path) field.ErrorList {
 		return nil
 	}
 	if s.OS.Name == "" {
-		return field.ErrorList{field.Required(at.Child("os", "name"), "cannot be empty")}
+		return field.ErrorList{field.Required(at.Child("os", "name"), "")}
 	}
 	switch s.OS.Name {
 	case corev1.Linux:
@@ -149,7 +149,7 @@ func validateOS(s *corev1.PodSpec, at *field.Path) field.ErrorList {
 	case corev1.Windows:
 		return validateWindowsPod(s, at)
 	}
-	return validate.OneOf(at.Child("os", "name"), s.OS.Name, corev1.Linux, corev1.Windows)
+	return validate.OneOf(at.Child("os"), s.OS.Name, corev1.Linux, corev1.Windows)
 }
 
 func validateLinuxPod(s *corev1.PodSpec, at *field.Path) field.ErrorList {

@@ -26,11 +26,31 @@ func validatePod(p *corev1.Pod) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := validatePodAnnotations(p.Annotations, field.NewPath("metadata", "annotations"))
 	errs = append(errs, validatePodSpec(&p.Spec, p.Name, true, spec)...)
+	if p.Spec.ServiceAccountName == "" {
+		errs = append(errs, forbidTokens(p.Spec.Volumes, spec.Child("volumes"))...)
+	}
 	if len(p.Spec.EphemeralContainers) > 0 {
 		errs = append(errs, field.Forbidden(spec.Child("ephemeralContainers"), "cannot be set on create"))
 	}
 	if p.Spec.NodeName != "" && len(p.Spec.SchedulingGates) > 0 {
 		errs = append(errs, field.Forbidden(spec.Child("nodeName"), "cannot be set until all schedulingGates have been cleared"))
+	}
+	return errs
+}
+
+// forbidTokens: without a service account there is nobody that a token could be for.
+func forbidTokens(volumes []corev1.Volume, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, v := range volumes {
+		if v.Projected == nil {
+			continue
+		}
+		for j, s := range v.Projected.Sources {
+			if s.ServiceAccountToken != nil {
+				at := path.Index(i).Child("projected", "sources").Index(j).Child("serviceAccountToken")
+				errs = append(errs, field.Forbidden(at, "must not be specified when serviceAccountName is not set"))
+			}
+		}
 	}
 	return errs
 }
@@ -67,10 +87,10 @@ func validatePodSpec(s *corev1.PodSpec, podName string, isPod bool, path *field.
 	errs = append(errs, validateInitContainers(p, path.Child("initContainers"))...)
 	errs = append(errs, validateEphemeralContainers(p, path.Child("ephemeralContainers"))...)
 	errs = append(errs, validatePodResources(s, path.Child("resources"))...)
-	errs = append(errs, validate.RequiredOneOf(path.Child("restartPolicy"), s.RestartPolicy,
+	errs = append(errs, validate.RequiredListed(path.Child("restartPolicy"), s.RestartPolicy,
 		corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)...)
-	errs = append(errs, validate.RequiredOneOf(path.Child("dnsPolicy"), s.DNSPolicy,
-		corev1.DNSClusterFirst, corev1.DNSClusterFirstWithHostNet, corev1.DNSDefault, corev1.DNSNone)...)
+	errs = append(errs, validate.RequiredListed(path.Child("dnsPolicy"), s.DNSPolicy,
+		corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst, corev1.DNSDefault, corev1.DNSNone)...)
 	errs = append(errs, validate.Labels(path.Child("nodeSelector"), s.NodeSelector)...)
 	errs = append(errs, validatePodSecurity(p, path, path.Child("securityContext"))...)
 	errs = append(errs, validateAffinity(s.Affinity, path.Child("affinity"))...)
@@ -133,7 +153,7 @@ func validateGates(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 	}
 	gates, at := sets.New[string](), path.Child("schedulingGates")
 	for i, g := range s.SchedulingGates {
-		errs = append(errs, validate.QualifiedName(at.Index(i).Child("name"), g.Name)...)
+		errs = append(errs, validate.QualifiedName(at.Index(i), g.Name)...)
 		if gates.Has(g.Name) {
 			errs = append(errs, field.Duplicate(at.Index(i), g.Name))
 		}
@@ -207,8 +227,11 @@ func validateResourceClaims(claims []corev1.PodResourceClaim, path *field.Path) 
 			errs = append(errs, validate.Label(at.Child("name"), c.Name)...)
 		}
 		seen.Insert(c.Name)
-		if (c.ResourceClaimName == nil) == (c.ResourceClaimTemplateName == nil) {
-			errs = append(errs, field.Invalid(at, c, "must specify exactly one of: `resourceClaimName`, `resourceClaimTemplateName`"))
+		switch {
+		case c.ResourceClaimName == nil && c.ResourceClaimTemplateName == nil:
+			errs = append(errs, field.Invalid(at, c, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"))
+		case c.ResourceClaimName != nil && c.ResourceClaimTemplateName != nil:
+			errs = append(errs, field.Invalid(at, c, "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"))
 		}
 		for child, name := range validate.Sorted(map[string]*string{"resourceClaimName": c.ResourceClaimName, "resourceClaimTemplateName": c.ResourceClaimTemplateName}) {
 			if name != nil {

@@ -49,7 +49,7 @@ func validatePodUpdate(p, old *corev1.Pod) field.ErrorList {
 		munged.Affinity = old.Spec.Affinity
 	}
 	if !sameSpec(munged, &old.Spec) {
-		errs = append(errs, field.Forbidden(spec, fmt.Sprintf("pod updates may not change fields other than %s\n%v", updatableFields, diff.Diff(old.Spec, *munged))))
+		errs = append(errs, field.Forbidden(spec, fmt.Sprintf("pod updates may not change fields other than %s\n%v", updatableFields, diff.Diff(validate.Hub(old.Spec), validate.Hub(*munged)))))
 	}
 	return errs
 }
@@ -227,7 +227,7 @@ func validateEphemeralContainersUpdate(p, old *corev1.Pod) field.ErrorList {
 		if c, kept := is[was.Name]; !kept {
 			errs = append(errs, field.Forbidden(path, fmt.Sprintf("existing ephemeral containers %q may not be removed\n", was.Name)))
 		} else if !apiequality.Semantic.DeepEqual(c, was) {
-			errs = append(errs, field.Forbidden(path, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v", was.Name, diff.Diff(was, c))))
+			errs = append(errs, field.Forbidden(path, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v", was.Name, diff.Diff(validate.Hub(was), validate.Hub(c)))))
 		}
 	}
 	return errs
@@ -262,7 +262,7 @@ func validateResizeUpdate(p, old *corev1.Pod) field.ErrorList {
 		restoreComputable(munged.Resources, *old.Spec.Resources)
 	}
 	if !sameSpec(munged, &old.Spec) {
-		errs = append(errs, field.Forbidden(spec, fmt.Sprintf("only cpu and memory resources are mutable\n%v", diff.Diff(old.Spec, *munged))))
+		errs = append(errs, field.Forbidden(spec, fmt.Sprintf("only cpu and memory resources are mutable\n%v", diff.Diff(validate.Hub(old.Spec), validate.Hub(*munged)))))
 	}
 	return errs
 }

@@ -59,8 +59,8 @@ func validateQuotaScopes(s *corev1.ResourceQuotaSpec, path *field.Path) field.Er
 	}
 	at = path.Child("scopeSelector", "matchExpressions")
 	selected := sets.New[corev1.ResourceQuotaScope]()
-	for i, r := range s.ScopeSelector.MatchExpressions {
-		errs = append(errs, validateScopeRequirement(r, at.Index(i))...)
+	for _, r := range s.ScopeSelector.MatchExpressions {
+		errs = append(errs, validateScopeRequirement(r, at)...)
 		selected.Insert(r.ScopeName)
 	}
 	return append(errs, validateScopePairs(selected, s.ScopeSelector, at)...)
@@ -85,7 +85,7 @@ func validateScopeRequirement(r corev1.ScopedResourceSelectorRequirement, at *fi
 	}
 	valued := r.ScopeName == corev1.ResourceQuotaScopePriorityClass || r.ScopeName == corev1.ResourceQuotaScopeVolumeAttributesClass
 	if !valued && r.Operator != corev1.ScopeSelectorOpExists {
-		errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"))
+		errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"))
 	}
 	switch r.Operator {
 	case corev1.ScopeSelectorOpIn, corev1.ScopeSelectorOpNotIn:
@@ -108,7 +108,7 @@ func validateQuotaUpdate(q, old *corev1.ResourceQuota) field.ErrorList {
 	if !is.Equal(was) {
 		errs = append(errs, field.Invalid(field.NewPath("spec", "scopes"), q.Spec.Scopes, "field is immutable"))
 	}
-	return append(errs, validate.Immutable(field.NewPath("spec", "scopeSelector"), q.Spec.ScopeSelector, old.Spec.ScopeSelector)...)
+	return errs
 }
 
 func validateQuotaStatusUpdate(q, _ *corev1.ResourceQuota) field.ErrorList {

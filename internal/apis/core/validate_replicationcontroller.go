@@ -44,7 +44,7 @@ func validateReplicationControllerUpdate(rc, _ *corev1.ReplicationController) fi
 // it makes is selected, runs for ever, and shares no disk that it cannot share.
 func ValidateScaledTemplate(t *corev1.PodTemplateSpec, selector labels.Selector, replicas *int32, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if !selector.Empty() && !selector.Matches(labels.Set(t.Labels)) {
+	if !selector.Matches(labels.Set(t.Labels)) {
 		errs = append(errs, field.Invalid(path.Child("metadata", "labels"), t.Labels, "`selector` does not match template `labels`"))
 	}
 	errs = append(errs, ValidateTemplate(t, path)...)

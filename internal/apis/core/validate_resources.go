@@ -83,12 +83,9 @@ func validateQuantity(name corev1.ResourceName, q resource.Quantity, path *field
 }
 
 func validateHugePageQuantity(name corev1.ResourceName, q resource.Quantity, path *field.Path) field.ErrorList {
-	size, err := resource.ParseQuantity(strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix))
-	if err != nil {
-		return field.ErrorList{field.Invalid(path, q.String(), err.Error())}
-	}
-	if size.Value() == 0 || q.Value()%size.Value() != 0 {
-		return field.ErrorList{field.Invalid(path, q.String(), fmt.Sprintf("quantity must be a multiple of %s", size.String()))}
+	size, _ := resource.ParseQuantity(strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix))
+	if size.Sign() <= 0 || q.Value()%size.Value() != 0 {
+		return field.ErrorList{field.Invalid(path, q.String(), fmt.Sprintf("%s is not positive integer multiple of %s", q.String(), name))}
 	}
 	return nil
 }
@@ -115,6 +112,9 @@ func validateRequirements(r *corev1.ResourceRequirements, claims sets.Set[string
 		at, asked := requests.Key(string(name)), r.Requests[name]
 		errs = append(errs, validateContainerResourceName(name, at)...)
 		errs = append(errs, validateQuantity(name, asked, at)...)
+		if isHugePages(name) {
+			errs = append(errs, validateHugePageQuantity(name, asked, at)...)
+		}
 		note(name)
 		switch limit, limited := r.Limits[name]; {
 		case !limited && !mayOvercommit(name):
@@ -138,11 +138,16 @@ func validateClaimNames(used []corev1.ResourceClaim, known sets.Set[string], pat
 	for i, c := range used {
 		at := path.Index(i)
 		if c.Name == "" {
-			errs = append(errs, field.Required(at.Child("name"), ""))
+			errs = append(errs, field.Required(at, ""))
 			continue
 		}
 		if !known.Has(c.Name) {
-			errs = append(errs, field.NotFound(at.Child("name"), c.Name))
+			unknown := field.NotFound(at, c.Name)
+			unknown.Detail = "must be one of the names in pod.spec.resourceClaims which is empty"
+			if len(known) > 0 {
+				unknown.Detail = "must be one of the names in pod.spec.resourceClaims: " + strings.Join(sets.List(known), ", ")
+			}
+			errs = append(errs, unknown)
 		}
 		key := c.Name
 		if c.Request != "" {
@@ -174,10 +179,16 @@ func validatePodResources(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 	}
 	names := func(list corev1.ResourceList, at *field.Path) {
 		for _, name := range validate.SortedKeys(list) {
-			if !podresource.IsSupportedPodLevelResource(name) {
-				errs = append(errs, field.NotSupported(at.Key(string(name)), name, sets.List(podresource.SupportedPodLevelResources())))
+			at := at.Key(string(name))
+			if bad := validateResourceName(name, at); len(bad) > 0 {
+				errs = append(errs, bad...)
+			} else if !podresource.IsSupportedPodLevelResource(name) {
+				errs = append(errs, field.NotSupported(at, name, sets.List(podresource.SupportedPodLevelResources())))
 			}
-			errs = append(errs, validateQuantity(name, list[name], at.Key(string(name)))...)
+			errs = append(errs, validateQuantity(name, list[name], at)...)
+			if isHugePages(name) {
+				errs = append(errs, validateHugePageQuantity(name, list[name], at)...)
+			}
 		}
 	}
 	names(r.Limits, path.Child("limits"))
@@ -185,7 +196,7 @@ func validatePodResources(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 	for _, name := range validate.SortedKeys(r.Requests) {
 		asked := r.Requests[name]
 		if limit, ok := r.Limits[name]; ok && asked.Cmp(limit) > 0 {
-			errs = append(errs, field.Invalid(path.Child("requests").Key(string(name)), asked.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String())))
+			errs = append(errs, field.Invalid(path.Child("requests"), asked.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String())))
 		}
 	}
 	total := podresource.AggregateContainerRequests(&corev1.Pod{Spec: *s}, podresource.PodResourcesOptions{})
@@ -193,6 +204,30 @@ func validatePodResources(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 		asked, sum := r.Requests[name], total[name]
 		if asked.Cmp(sum) < 0 {
 			errs = append(errs, field.Invalid(path.Child("requests").Key(string(name)), asked.String(), fmt.Sprintf("must be greater than or equal to aggregate container requests of %s", sum.String())))
+		}
+	}
+	return append(errs, validateWithinPod(s, path)...)
+}
+
+// validateWithinPod: no container may use more than its pod, and huge pages, which
+// are never overcommitted, may not in sum.
+func validateWithinPod(s *corev1.PodSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	limits := s.Resources.Limits
+	total := podresource.AggregateContainerLimits(&corev1.Pod{Spec: *s}, podresource.PodResourcesOptions{})
+	for _, name := range validate.SortedKeys(total) {
+		limit, limited := limits[name]
+		if sum := total[name]; limited && isHugePages(name) && sum.Cmp(limit) > 0 {
+			errs = append(errs, field.Invalid(path.Child("limits").Key(string(name)), limit.String(), fmt.Sprintf("must be greater than or equal to aggregate container limits of %s", sum.String())))
+		}
+	}
+	for i, c := range s.Containers {
+		for _, name := range validate.SortedKeys(c.Resources.Limits) {
+			limit, limited := limits[name]
+			if own := c.Resources.Limits[name]; limited && own.Cmp(limit) > 0 {
+				at := path.Child("containers").Index(i).Key(string(name)).Child("limits")
+				errs = append(errs, field.Invalid(at, own.String(), fmt.Sprintf("must be less than or equal to pod limits of %s", limit.String())))
+			}
 		}
 	}
 	return errs

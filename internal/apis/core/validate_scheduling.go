@@ -33,7 +33,7 @@ func validateAffinity(a *corev1.Affinity, at *field.Path) field.ErrorList {
 		for i, term := range n.PreferredDuringSchedulingIgnoredDuringExecution {
 			at := at.Child(ifPossible).Index(i)
 			errs = append(errs, validateWeight(term.Weight, at)...)
-			errs = append(errs, validateNodeTerm(term.Preference, at.Child("preference"))...)
+			errs = append(errs, validatePreference(term.Preference, at.Child("preference"))...)
 		}
 	}
 	if p := a.PodAffinity; p != nil {
@@ -69,6 +69,18 @@ func validateNodeSelector(s *corev1.NodeSelector, at *field.Path) field.ErrorLis
 	return errs
 }
 
+// validatePreference lets values be what no label can be: that only warns.
+func validatePreference(t corev1.NodeSelectorTerm, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, r := range t.MatchExpressions {
+		errs = append(errs, validateNodeOperator(r, at.Child("matchExpressions").Index(i))...)
+	}
+	for i, r := range t.MatchFields {
+		errs = append(errs, validateFieldRequirement(r, at.Child("matchFields").Index(i))...)
+	}
+	return errs
+}
+
 func validateNodeTerm(t corev1.NodeSelectorTerm, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, r := range t.MatchExpressions {
@@ -81,6 +93,15 @@ func validateNodeTerm(t corev1.NodeSelectorTerm, at *field.Path) field.ErrorList
 }
 
 func validateNodeRequirement(r corev1.NodeSelectorRequirement, at *field.Path) field.ErrorList {
+	errs := validateNodeOperator(r, at)
+	for i, v := range r.Values {
+		errs = append(errs, validate.Invalid(at.Child("values").Index(i), v, validation.IsValidLabelValue(v))...)
+	}
+	return errs
+}
+
+// validateNodeOperator checks a requirement but for what its values look like.
+func validateNodeOperator(r corev1.NodeSelectorRequirement, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	values := at.Child("values")
 	switch r.Operator {
@@ -99,11 +120,7 @@ func validateNodeRequirement(r corev1.NodeSelectorRequirement, at *field.Path) f
 	default:
 		errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "not a valid selector operator"))
 	}
-	errs = append(errs, validate.LabelName(at.Child("key"), r.Key)...)
-	for i, v := range r.Values {
-		errs = append(errs, validate.Invalid(values.Index(i), v, validation.IsValidLabelValue(v))...)
-	}
-	return errs
+	return append(errs, validate.LabelName(at.Child("key"), r.Key)...)
 }
 
 func validateFieldRequirement(r corev1.NodeSelectorRequirement, at *field.Path) field.ErrorList {
@@ -146,15 +163,36 @@ func validatePodTerm(t corev1.PodAffinityTerm, at *field.Path) field.ErrorList {
 	}
 	errs = append(errs, validateLabelKeys(t.MatchLabelKeys, t.LabelSelector, at.Child("matchLabelKeys"))...)
 	errs = append(errs, validateLabelKeys(t.MismatchLabelKeys, t.LabelSelector, at.Child("mismatchLabelKeys"))...)
+	errs = append(errs, validateMergedKeys(t.MatchLabelKeys, t.LabelSelector, at)...)
 	for i, key := range t.MatchLabelKeys {
 		if slices.Contains(t.MismatchLabelKeys, key) {
 			errs = append(errs, field.Invalid(at.Child("matchLabelKeys").Index(i), key, "exists in both matchLabelKeys and mismatchLabelKeys"))
 		}
 	}
 	if t.TopologyKey == "" {
-		return append(errs, field.Required(at.Child("topologyKey"), "can not be empty"))
+		errs = append(errs, field.Required(at.Child("topologyKey"), "can not be empty"))
 	}
 	return append(errs, validate.LabelName(at.Child("topologyKey"), t.TopologyKey)...)
+}
+
+// validateMergedKeys refuses a key that the selector has beside what was written
+// into it for that key.
+func validateMergedKeys(keys []string, selector *metav1.LabelSelector, at *field.Path) field.ErrorList {
+	if selector == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	seen := map[string]bool{}
+	for key := range selector.MatchLabels {
+		seen[key] = true
+	}
+	for _, r := range selector.MatchExpressions {
+		if i := slices.Index(keys, r.Key); i >= 0 && seen[r.Key] {
+			errs = append(errs, field.Invalid(at.Index(i), r.Key, "exists in both matchLabelKeys and labelSelector"))
+		}
+		seen[r.Key] = true
+	}
+	return errs
 }
 
 func validateLabelKeys(keys []string, selector *metav1.LabelSelector, at *field.Path) field.ErrorList {
@@ -205,7 +243,7 @@ func validateToleration(t corev1.Toleration, at *field.Path) field.ErrorList {
 			errs = append(errs, field.Invalid(at.Child("value"), t.Value, "must be a valid integer"))
 		}
 	default:
-		errs = append(errs, field.NotSupported(operator, t.Operator, []corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt}))
+		errs = append(errs, field.NotSupported(operator, t.Operator, []corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists}))
 	}
 	if t.Effect != "" {
 		errs = append(errs, validateTaintEffect(t.Effect, at.Child("effect"))...)
@@ -231,8 +269,6 @@ func validateSpread(constraints []corev1.TopologySpreadConstraint, at *field.Pat
 		}
 		if c.TopologyKey == "" {
 			errs = append(errs, field.Required(at.Child("topologyKey"), "can not be empty"))
-		} else {
-			errs = append(errs, validate.LabelName(at.Child("topologyKey"), c.TopologyKey)...)
 		}
 		errs = append(errs, validate.OneOf(at.Child("whenUnsatisfiable"), c.WhenUnsatisfiable, corev1.DoNotSchedule, corev1.ScheduleAnyway)...)
 		pair := fmt.Sprintf("{%v, %v}", c.TopologyKey, c.WhenUnsatisfiable)
@@ -254,6 +290,7 @@ func validateSpread(constraints []corev1.TopologySpreadConstraint, at *field.Pat
 			}
 		}
 		errs = append(errs, validateLabelKeys(c.MatchLabelKeys, c.LabelSelector, at.Child("matchLabelKeys"))...)
+		errs = append(errs, validateMergedKeys(c.MatchLabelKeys, c.LabelSelector, at)...)
 		errs = append(errs, validate.Selector(at.Child("labelSelector"), c.LabelSelector)...)
 	}
 	return errs

@@ -16,7 +16,7 @@ import (
 
 const (
 	maxSysctl          = 253
-	sysctlPattern      = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?([\\./][a-z0-9]([-_a-z0-9]*[a-z0-9])?)*"
+	sysctlPattern      = "([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
 	maxAppArmorProfile = 4095
 )
 
@@ -124,7 +124,7 @@ func validatePodSecurity(p *podContext, spec, at *field.Path) field.ErrorList {
 	errs := validateHostNetwork(p, s.Containers, spec.Child("containers"))
 	errs = append(errs, validateHostNetwork(p, s.InitContainers, spec.Child("initContainers"))...)
 	if s.ShareProcessNamespace != nil && *s.ShareProcessNamespace && s.HostPID {
-		errs = append(errs, field.Invalid(at.Child("shareProcessNamespace"), *s.ShareProcessNamespace, "ShareProcessNamespace and HostPID cannot both be enabled"))
+		errs = append(errs, field.Invalid(spec.Child("shareProcessNamespace"), *s.ShareProcessNamespace, "ShareProcessNamespace and HostPID cannot both be enabled"))
 	}
 	sc := s.SecurityContext
 	if sc == nil {

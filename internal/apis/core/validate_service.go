@@ -48,7 +48,7 @@ func validateService(s *corev1.Service) field.ErrorList {
 	errs = append(errs, validateLoadBalancer(s, path)...)
 	errs = append(errs, validateTrafficPolicies(s, path)...)
 	if d := spec.TrafficDistribution; d != nil {
-		errs = append(errs, validate.OneOf(path.Child("trafficDistribution"), *d,
+		errs = append(errs, validate.Listed(path.Child("trafficDistribution"), *d,
 			corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode)...)
 	}
 	return errs
@@ -214,7 +214,7 @@ func validateLoadBalancer(s *corev1.Service, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	isBalancer := s.Spec.Type == corev1.ServiceTypeLoadBalancer
 	if ranges := s.Spec.LoadBalancerSourceRanges; len(ranges) > 0 {
-		at := path.Child("loadBalancerSourceRanges")
+		at := path.Child("LoadBalancerSourceRanges") // upstream's spelling
 		if !isBalancer {
 			errs = append(errs, field.Forbidden(at, "may only be used when `type` is 'LoadBalancer'"))
 		}
@@ -346,6 +346,9 @@ func validateServiceStatusUpdate(s, _ *corev1.Service) field.ErrorList {
 
 func serviceWarnings(s, _ *corev1.Service) []string {
 	var warnings []string
+	if len(s.Spec.ExternalIPs) > 0 {
+		warnings = append(warnings, "spec.externalIPs is deprecated and may no longer be implemented in some clusters")
+	}
 	for i, ip := range s.Spec.ExternalIPs {
 		if addr, err := netip.ParseAddr(ip); err == nil && addr.String() != ip {
 			warnings = append(warnings, validation.GetWarningsForIP(field.NewPath("spec", "externalIPs").Index(i), ip)...)

@@ -41,7 +41,7 @@ spec:
       requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: In, values: [b]}], matchFields: [{key: metadata.name, operator: In, values: [n]}]}]}
       preferredDuringSchedulingIgnoredDuringExecution: [{weight: 5, preference: {matchExpressions: [{key: a, operator: Exists}]}}]
     podAntiAffinity:
-      requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: zone, labelSelector: {matchLabels: {app: a}}, matchLabelKeys: [app]}]
+      requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: zone, labelSelector: {matchLabels: {tier: a}}, matchLabelKeys: [app]}]
   overhead: {cpu: 10m}
   volumes:
   - {name: e, emptyDir: {sizeLimit: 1Gi}}
@@ -123,8 +123,8 @@ func TestBadObjectsAreRefused(t *testing.T) {
 		{"no containers", &Pods, "{metadata: {name: a}}", []string{"spec.containers: Required value"}},
 		{"no image", &Pods, "{spec: {containers: [{name: c}]}}", []string{at + "image: Required value"}},
 		{"twice the same name", &Pods, "{spec: {containers: [{name: c, image: i}, {name: c, image: i}]}}", []string{`spec.containers[1].name: Duplicate value: "c"`}},
-		{"an unknown restart policy", &Pods, pod("restartPolicy: Sometimes"), []string{`spec.restartPolicy: Unsupported value: "Sometimes": supported values: "Always", "Never", "OnFailure"`}},
-		{"an unknown DNS policy", &Pods, pod("dnsPolicy: X"), []string{`spec.dnsPolicy: Unsupported value: "X": supported values: "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"`}},
+		{"an unknown restart policy", &Pods, pod("restartPolicy: Sometimes"), []string{`spec.restartPolicy: Unsupported value: "Sometimes": supported values: "Always", "OnFailure", "Never"`}},
+		{"an unknown DNS policy", &Pods, pod("dnsPolicy: X"), []string{`spec.dnsPolicy: Unsupported value: "X": supported values: "ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"`}},
 		{"no name servers", &Pods, pod("dnsPolicy: None"), []string{"spec.dnsConfig: Required value: must provide `dnsConfig` when `dnsPolicy` is None"}},
 		{"a port out of range", &Pods, container("ports: [{containerPort: 70000}]"), []string{at + "ports[0].containerPort: Invalid value: 70000: must be between 1 and 65535, inclusive"}},
 		{"a host port twice", &Pods, container("ports: [{containerPort: 80, hostPort: 80}, {containerPort: 81, hostPort: 80}]"), []string{at + `ports[1].hostPort: Duplicate value: "TCP//80"`}},
@@ -138,7 +138,7 @@ func TestBadObjectsAreRefused(t *testing.T) {
 		}},
 		{"a mount of nothing", &Pods, container("volumeMounts: [{name: x, mountPath: /x}]"), []string{at + `volumeMounts[0].name: Not found: "x"`}},
 		{"a mount that climbs", &Pods, container("volumeMounts: [{name: v, mountPath: /x, subPath: ../x}]"), []string{at + `volumeMounts[0].subPath: Invalid value: "../x": must not contain '..'`}},
-		{"propagation without privilege", &Pods, container("volumeMounts: [{name: v, mountPath: /x, mountPropagation: Bidirectional}]"), []string{at + "volumeMounts[0].mountPropagation: Forbidden: Bidirectional mount propagation is available only to privileged containers"}},
+		{"propagation without privilege", &Pods, container("volumeMounts: [{name: v, mountPath: /x, mountPropagation: Bidirectional}]"), []string{at + "volumeMounts.mountPropagation: Forbidden: Bidirectional mount propagation is available only to privileged containers"}},
 		{"two volume sources", &Pods, pod("volumes: [{name: v, emptyDir: {}, hostPath: {path: /x}}]"), []string{"spec.volumes[0].hostPath: Forbidden: may not specify more than 1 volume type"}},
 		{"a handler of two kinds", &Pods, container("livenessProbe: {exec: {command: [a]}, tcpSocket: {port: 1}}"), []string{at + "livenessProbe.tcpSocket: Forbidden: may not specify more than 1 handler type"}},
 		{"liveness needing two successes", &Pods, container("livenessProbe: {tcpSocket: {port: 1}, successThreshold: 2}"), []string{at + "livenessProbe.successThreshold: Invalid value: 2: must be 1"}},
@@ -147,9 +147,9 @@ func TestBadObjectsAreRefused(t *testing.T) {
 		{"privilege that may not escalate", &Pods, container("securityContext: {privileged: true, allowPrivilegeEscalation: false}"), []string{at + `securityContext: Invalid value: {"privileged":true,"allowPrivilegeEscalation":false}: cannot set ` + "`allowPrivilegeEscalation` to false and `privileged` to true"}},
 		{"a toleration without key", &Pods, pod("tolerations: [{value: a}]"), []string{`spec.tolerations[0].operator: Invalid value: "": operator must be Exists when ` + "`key`" + ` is empty, which means "match all values and all keys"`}},
 		{"skew of nothing", &Pods, pod("topologySpreadConstraints: [{maxSkew: 0, topologyKey: z, whenUnsatisfiable: DoNotSchedule}]"), []string{"spec.topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than zero"}},
-		{"affinity without topology", &Pods, pod("affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{}]}}"), []string{"spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey: Required value: can not be empty"}},
+		{"affinity without topology", &Pods, pod("affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{}]}}"), []string{"spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey: Required value: can not be empty", "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey: Invalid value: \"\": name part must be non-empty", "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey: Invalid value: \"\": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"}},
 		{"a probe of an init container", &Pods, pod("initContainers: [{name: x, image: i, livenessProbe: {tcpSocket: {port: 1}}}]"), []string{"spec.initContainers[0].livenessProbe: Forbidden: may not be set for init containers without restartPolicy=Always"}},
-		{"host processes shared twice", &Pods, pod("hostPID: true, shareProcessNamespace: true"), []string{"spec.securityContext.shareProcessNamespace: Invalid value: true: ShareProcessNamespace and HostPID cannot both be enabled"}},
+		{"host processes shared twice", &Pods, pod("hostPID: true, shareProcessNamespace: true"), []string{"spec.shareProcessNamespace: Invalid value: true: ShareProcessNamespace and HostPID cannot both be enabled"}},
 		{"an assigned pod with gates", &Pods, pod("nodeName: n, schedulingGates: [{name: a}]"), []string{"spec.nodeName: Forbidden: cannot be set until all schedulingGates have been cleared"}},
 		{"ephemeral containers from the start", &Pods, pod("ephemeralContainers: [{name: e, image: i}]"), []string{"spec.ephemeralContainers: Forbidden: cannot be set on create"}},
 
@@ -163,7 +163,7 @@ func TestBadObjectsAreRefused(t *testing.T) {
 		{"more than a mebibyte", &ConfigMaps, "{data: {a: " + strings.Repeat("x", 1<<20+1) + "}}", []string{"[]: Too long: may not be more than 1048576 bytes"}},
 		{"half a certificate", &Secrets, "{type: kubernetes.io/tls, data: {tls.crt: ''}}", []string{"data[tls.key]: Required value"}},
 		{"a claim for nothing", &PersistentVolumeClaims, "{}", []string{"spec.accessModes: Required value: at least 1 access mode is required", "spec.resources[storage]: Required value"}},
-		{"a volume of nothing", &PersistentVolumes, "{spec: {accessModes: [ReadWriteOnce]}}", []string{"spec.capacity: Required value", "spec: Required value: must specify a volume type"}},
+		{"a volume of nothing", &PersistentVolumes, "{spec: {accessModes: [ReadWriteOnce]}}", []string{"spec.capacity: Required value", `spec.capacity: Unsupported value: null: supported values: "storage"`, "spec: Required value: must specify a volume type"}},
 		{"a quota of what is not", &ResourceQuotas, "{spec: {hard: {foo: 1}}}", []string{
 			`spec.hard[foo]: Invalid value: "foo": must be a standard resource type or fully qualified`,
 			`spec.hard[foo]: Invalid value: "foo": must be a standard resource for quota`,
@@ -174,7 +174,7 @@ func TestBadObjectsAreRefused(t *testing.T) {
 		}},
 		{"a loop-back endpoint", &Endpoints, "{subsets: [{addresses: [{ip: 127.0.0.1}], ports: [{port: 80}]}]}", []string{`subsets[0].addresses[0].ip: Invalid value: "127.0.0.1": may not be in the loopback range (127.0.0.0/8, ::1/128)`}},
 		{"an event of another namespace", &Events, "{metadata: {namespace: a}, involvedObject: {namespace: b}}", []string{`involvedObject.namespace: Invalid value: "b": does not match event.namespace`}},
-		{"a taint twice", &Nodes, "{spec: {taints: [{key: a, effect: NoSchedule}, {key: a, effect: NoSchedule}]}}", []string{`spec.taints[1]: Duplicate value: {"key":"a","effect":"NoSchedule"}: taints must be unique by key and effect pair`}},
+		{"a taint twice", &Nodes, "{spec: {taints: [{key: a, effect: NoSchedule}, {key: a, effect: NoSchedule}]}}", []string{`metadata.taints[1]: Duplicate value: {"key":"a","effect":"NoSchedule"}: taints must be unique by key and effect pair`}},
 		{"a binding to nowhere", &Bindings, "{}", []string{"target.name: Required value"}},
 	}
 	for _, tt := range tests {

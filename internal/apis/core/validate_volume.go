@@ -1,6 +1,7 @@
 package core
 
 import (
+	"fmt"
 	"path"
 
 	corev1 "k8s.io/api/core/v1"
@@ -103,7 +104,10 @@ func validateVolumeSource(s *corev1.VolumeSource, name, podName string, isPod bo
 	u.offer(s.CSI != nil, "csi", func(at *field.Path) field.ErrorList {
 		errs := validate.CSIDriverName(at.Child("driver"), s.CSI.Driver)
 		if ref := s.CSI.NodePublishSecretRef; ref != nil {
-			errs = append(errs, required(at.Child("nodePublishSecretRef", "name"), ref.Name)...)
+			if ref.Name == "" {
+				return append(errs, field.Required(at.Child("nodePublishSecretRef", "name"), ""))
+			}
+			errs = append(errs, validate.Subdomain(at.Child("name"), ref.Name)...)
 		}
 		return errs
 	})
@@ -117,7 +121,7 @@ func validateVolumeSource(s *corev1.VolumeSource, name, podName string, isPod bo
 		}
 		return append(errs, validate.RequiredOneOf(at.Child("pullPolicy"), s.Image.PullPolicy, pullPolicies...)...)
 	})
-	offerNetworkSources(&u, s)
+	offerNetworkSources(&u, s, name)
 	if u.found == 0 {
 		u.errs = append(u.errs, field.Required(at, "must specify a volume type"))
 	}
@@ -125,10 +129,15 @@ func validateVolumeSource(s *corev1.VolumeSource, name, podName string, isPod bo
 }
 
 // offerNetworkSources: the sources of a pod that name a volume of a storage system.
-func offerNetworkSources(u *sources, s *corev1.VolumeSource) {
+func offerNetworkSources(u *sources, s *corev1.VolumeSource, volume string) {
 	u.offer(s.NFS != nil, "nfs", func(at *field.Path) field.ErrorList { return validateNFS(s.NFS, at) })
 	u.offer(s.ISCSI != nil, "iscsi", func(at *field.Path) field.ErrorList {
-		return validateISCSI(s.ISCSI.TargetPortal, s.ISCSI.IQN, s.ISCSI.Lun, at)
+		var errs field.ErrorList
+		if s.ISCSI.InitiatorName != nil && len(volume+":"+s.ISCSI.TargetPortal) > maxInitiatorPath {
+			errs = append(errs, field.Invalid(u.at.Child("name"), volume, initiatorTooLong))
+		}
+		i := iscsi{s.ISCSI.TargetPortal, s.ISCSI.IQN, s.ISCSI.InitiatorName, s.ISCSI.Lun, s.ISCSI.DiscoveryCHAPAuth || s.ISCSI.SessionCHAPAuth, s.ISCSI.SecretRef != nil}
+		return append(errs, i.validate("must be valid format starting with iqn, eui, or naa", at)...)
 	})
 	u.offer(s.FC != nil, "fc", func(at *field.Path) field.ErrorList { return validateFC(s.FC, at) })
 	u.offer(s.Glusterfs != nil, "glusterfs", func(at *field.Path) field.ErrorList {
@@ -147,7 +156,13 @@ func offerNetworkSources(u *sources, s *corev1.VolumeSource) {
 		GCEPersistentDisk: s.GCEPersistentDisk, AWSElasticBlockStore: s.AWSElasticBlockStore, Flocker: s.Flocker, Quobyte: s.Quobyte,
 		VsphereVolume: s.VsphereVolume, AzureDisk: s.AzureDisk, PhotonPersistentDisk: s.PhotonPersistentDisk, PortworxVolume: s.PortworxVolume,
 	})
-	u.offer(s.StorageOS != nil, "storageos", func(at *field.Path) field.ErrorList { return required(at.Child("volumeName"), s.StorageOS.VolumeName) })
+	u.offer(s.StorageOS != nil, "storageos", func(at *field.Path) field.ErrorList {
+		var secret *string
+		if s.StorageOS.SecretRef != nil {
+			secret = &s.StorageOS.SecretRef.Name
+		}
+		return validateStorageOS(s.StorageOS.VolumeName, s.StorageOS.VolumeNamespace, secret, at)
+	})
 	u.offer(s.ScaleIO != nil, "scaleIO", func(at *field.Path) field.ErrorList {
 		return validateScaleIO(s.ScaleIO.Gateway, s.ScaleIO.System, s.ScaleIO.VolumeName, at)
 	})
@@ -156,25 +171,23 @@ func offerNetworkSources(u *sources, s *corev1.VolumeSource) {
 // offerCloudSources: the sources that pods and persistent volumes share.
 func offerCloudSources(u *sources, s *corev1.PersistentVolumeSource) {
 	u.offer(s.GCEPersistentDisk != nil, "gcePersistentDisk", func(at *field.Path) field.ErrorList {
+		at = u.at.Child("persistentDisk") // upstream's name for it
 		return append(required(at.Child("pdName"), s.GCEPersistentDisk.PDName), validatePartition(s.GCEPersistentDisk.Partition, at)...)
 	})
 	u.offer(s.AWSElasticBlockStore != nil, "awsElasticBlockStore", func(at *field.Path) field.ErrorList {
 		return append(required(at.Child("volumeID"), s.AWSElasticBlockStore.VolumeID), validatePartition(s.AWSElasticBlockStore.Partition, at)...)
 	})
 	u.offer(s.Flocker != nil, "flocker", func(at *field.Path) field.ErrorList {
-		if (s.Flocker.DatasetName == "") == (s.Flocker.DatasetUUID == "") {
-			return field.ErrorList{field.Invalid(at, s.Flocker, "one of datasetName and datasetUUID is required")}
-		}
-		return nil
+		return validateFlocker(s.Flocker, at)
 	})
 	u.offer(s.Quobyte != nil, "quobyte", func(at *field.Path) field.ErrorList {
-		return append(required(at.Child("registry"), s.Quobyte.Registry), required(at.Child("volume"), s.Quobyte.Volume)...)
+		return validateQuobyte(s.Quobyte, at)
 	})
 	u.offer(s.VsphereVolume != nil, "vsphereVolume", func(at *field.Path) field.ErrorList {
 		return required(at.Child("volumePath"), s.VsphereVolume.VolumePath)
 	})
 	u.offer(s.AzureDisk != nil, "azureDisk", func(at *field.Path) field.ErrorList {
-		return append(required(at.Child("diskName"), s.AzureDisk.DiskName), required(at.Child("diskURI"), s.AzureDisk.DataDiskURI)...)
+		return validateAzureDisk(s.AzureDisk, at)
 	})
 	u.offer(s.PhotonPersistentDisk != nil, "photonPersistentDisk", func(at *field.Path) field.ErrorList {
 		return required(at.Child("pdID"), s.PhotonPersistentDisk.PdID)
@@ -192,7 +205,10 @@ func required(at *field.Path, value string) field.ErrorList {
 }
 
 func validatePartition(n int32, at *field.Path) field.ErrorList {
-	return validate.Invalid(at.Child("partition"), n, validation.IsInRange(int(n), 0, 255))
+	if n < 0 || n > 255 {
+		return field.ErrorList{field.Invalid(at.Child("partition"), n, validation.InclusiveRangeError(1, 255))}
+	}
+	return nil
 }
 
 func validateCeph(monitors int, at *field.Path, errs field.ErrorList) field.ErrorList {
@@ -213,11 +229,6 @@ func validateNFS(n *corev1.NFSVolumeSource, at *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(at.Child("path"), n.Path, "must be an absolute path"))
 	}
 	return errs
-}
-
-func validateISCSI(portal, iqn string, lun int32, at *field.Path) field.ErrorList {
-	errs := append(required(at.Child("targetPortal"), portal), required(at.Child("iqn"), iqn)...)
-	return append(errs, validate.Invalid(at.Child("lun"), lun, validation.IsInRange(int(lun), 0, 255))...)
 }
 
 func validateFC(fc *corev1.FCVolumeSource, at *field.Path) field.ErrorList {
@@ -284,7 +295,7 @@ func validateDownwardFile(f *corev1.DownwardAPIVolumeFile, at *field.Path) field
 
 func validateProjected(p *corev1.ProjectedVolumeSource, at *field.Path) field.ErrorList {
 	errs := validateFileMode(p.DefaultMode, at.Child("defaultMode"))
-	paths := sets.New[string]()
+	projected, paths := at, sets.New[string]()
 	claim := func(path string, who any) {
 		if path == "" {
 			return
@@ -319,7 +330,7 @@ func validateProjected(p *corev1.ProjectedVolumeSource, at *field.Path) field.Er
 		})
 		u.offer(s.ServiceAccountToken != nil, "serviceAccountToken", func(at *field.Path) field.ErrorList {
 			claim(s.ServiceAccountToken.Path, s.ServiceAccountToken.Path)
-			return validateTokenProjection(s.ServiceAccountToken, at)
+			return validateTokenProjection(s.ServiceAccountToken, at, projected)
 		})
 		u.offer(s.ClusterTrustBundle != nil, "clusterTrustBundle", func(at *field.Path) field.ErrorList {
 			claim(s.ClusterTrustBundle.Path, s.ClusterTrustBundle.Path)
@@ -340,7 +351,7 @@ func validateProjected(p *corev1.ProjectedVolumeSource, at *field.Path) field.Er
 	return errs
 }
 
-func validateTokenProjection(t *corev1.ServiceAccountTokenProjection, at *field.Path) field.ErrorList {
+func validateTokenProjection(t *corev1.ServiceAccountTokenProjection, at, volume *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if s := t.ExpirationSeconds; s != nil {
 		if *s < minTokenSeconds {
@@ -350,11 +361,10 @@ func validateTokenProjection(t *corev1.ServiceAccountTokenProjection, at *field.
 			errs = append(errs, field.Invalid(at.Child("expirationSeconds"), *s, "may not specify a duration larger than 2^32 seconds"))
 		}
 	}
-	errs = append(errs, required(at.Child("path"), t.Path)...)
-	if t.Path != "" {
-		errs = append(errs, validateNonReservedPath(t.Path, at.Child("path"))...)
+	if t.Path == "" {
+		return append(errs, field.Required(volume.Child("path"), ""))
 	}
-	return errs
+	return append(errs, validateNonReservedPath(t.Path, volume.Child("path"))...)
 }
 
 func validateTrustBundle(b *corev1.ClusterTrustBundleProjection, at *field.Path) field.ErrorList {
@@ -363,12 +373,18 @@ func validateTrustBundle(b *corev1.ClusterTrustBundleProjection, at *field.Path)
 	case b.Name != nil && b.SignerName != nil:
 		errs = append(errs, field.Invalid(at, b, "only one of name and signerName may be used"))
 	case b.Name != nil:
-		errs = append(errs, required(at.Child("name"), *b.Name)...)
+		if *b.Name == "" {
+			errs = append(errs, field.Required(at.Child("name"), "must be a valid object name"))
+		}
+		errs = append(errs, validateBundleName(at.Child("name"), *b.Name)...)
 		if b.LabelSelector != nil {
 			errs = append(errs, field.Invalid(at.Child("labelSelector"), b.LabelSelector, "labelSelector must be unset if name is specified"))
 		}
 	case b.SignerName != nil:
-		errs = append(errs, required(at.Child("signerName"), *b.SignerName)...)
+		if *b.SignerName == "" {
+			errs = append(errs, field.Required(at.Child("signerName"), "must be a valid signer name"))
+		}
+		errs = append(errs, validate.SignerName(at.Child("signerName"), *b.SignerName)...)
 		errs = append(errs, validate.Selector(at.Child("labelSelector"), b.LabelSelector)...)
 	default:
 		errs = append(errs, field.Required(at, "either name or signerName must be specified"))
@@ -378,10 +394,12 @@ func validateTrustBundle(b *corev1.ClusterTrustBundleProjection, at *field.Path)
 }
 
 func validatePodCertificate(c *corev1.PodCertificateProjection, at *field.Path) field.ErrorList {
-	errs := required(at.Child("signerName"), c.SignerName)
-	errs = append(errs, validate.RequiredOneOf(at.Child("keyType"), c.KeyType, "RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519")...)
-	if s := c.MaxExpirationSeconds; s != nil && (*s < minCertSeconds || *s > maxCertSeconds) {
-		errs = append(errs, field.Invalid(at.Child("maxExpirationSeconds"), *s, validation.InclusiveRangeError(minCertSeconds, maxCertSeconds)))
+	errs := validate.SignerName(at.Child("signerName"), c.SignerName)
+	errs = append(errs, validate.Listed(at.Child("keyType"), c.KeyType, "RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519")...)
+	if s := c.MaxExpirationSeconds; s != nil && *s < minCertSeconds {
+		errs = append(errs, field.Invalid(at.Child("maxExpirationSeconds"), *s, fmt.Sprintf("if provided, maxExpirationSeconds must be >= %d", minCertSeconds)))
+	} else if s != nil && *s > maxCertSeconds {
+		errs = append(errs, field.Invalid(at.Child("maxExpirationSeconds"), *s, fmt.Sprintf("if provided, maxExpirationSeconds must be <= %d", maxCertSeconds)))
 	}
 	if c.CredentialBundlePath == "" && c.KeyPath == "" && c.CertificateChainPath == "" {
 		errs = append(errs, field.Required(at, "specify at least one of credentialBundlePath, keyPath, and certificateChainPath"))

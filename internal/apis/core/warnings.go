@@ -35,7 +35,7 @@ func podWarnings(p, old *corev1.Pod) []string {
 func WorkloadWarnings(obj apis.Object, created bool, path string, t, old *corev1.PodTemplateSpec) []string {
 	var warnings []string
 	if created {
-		warnings = nameWarnings(obj)
+		warnings = workloadNameWarnings(obj)
 	}
 	at := (*field.Path)(nil)
 	for _, element := range strings.Split(path, ".") {
@@ -52,6 +52,14 @@ func WorkloadWarnings(obj apis.Object, created bool, path string, t, old *corev1
 func nameWarnings(obj apis.Object) []string {
 	if messages := validation.IsDNS1123Label(obj.GetName()); len(messages) > 0 && obj.GetName() != "" {
 		return []string{fmt.Sprintf("metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: %v", messages)}
+	}
+	return nil
+}
+
+// workloadNameWarnings: the names of pods begin with that of what makes them.
+func workloadNameWarnings(obj apis.Object) []string {
+	if messages := validation.IsDNS1123Label(obj.GetName()); len(messages) > 0 && obj.GetName() != "" {
+		return []string{fmt.Sprintf("metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: %v", messages)}
 	}
 	return nil
 }
@@ -107,9 +115,9 @@ func TemplateWarnings(t, old *corev1.PodTemplateSpec, path *field.Path) []string
 			warn(at.Child("gitRepo"), "deprecated in v1.11, and disabled by default in v1.33+")
 		}
 		if v.Glusterfs != nil {
-			warn(at.Child("glusterfs"), "deprecated in v1.25, this feature will be completely removed from a future Kubernetes release")
+			warn(at.Child("glusterfs"), "deprecated in v1.25, non-functional in v1.26+")
 		}
-		for name, old := range validate.Sorted(map[string]bool{"flocker": v.Flocker != nil, "quobyte": v.Quobyte != nil, "storageos": v.StorageOS != nil}) {
+		for name, old := range validate.Sorted(map[string]bool{"flocker": v.Flocker != nil, "quobyte": v.Quobyte != nil, "storageOS": v.StorageOS != nil}) {
 			if old {
 				warn(at.Child(name), "deprecated in v1.22, non-functional in v1.25+")
 			}
@@ -127,6 +135,8 @@ func TemplateWarnings(t, old *corev1.PodTemplateSpec, path *field.Path) []string
 			warn(at.Child("rbd"), "deprecated in v1.28, non-functional in v1.31+")
 		}
 	}
+	warnings = append(warnings, overlapWarnings(t.Spec.Volumes)...)
+	warnings = append(warnings, repeatWarnings(&t.Spec, spec)...)
 	containers := func(list []corev1.Container, at *field.Path) {
 		for i, c := range list {
 			names := sets.New[string]()
@@ -162,5 +172,5 @@ func TemplateWarnings(t, old *corev1.PodTemplateSpec, path *field.Path) []string
 	if g := t.Spec.TerminationGracePeriodSeconds; g != nil && *g < 0 {
 		warn(spec.Child("terminationGracePeriodSeconds"), "must be >= 0; negative values are invalid and will be treated as 1")
 	}
-	return warnings
+	return append(warnings, affinityWarnings(t.Spec.Affinity, spec.Child("affinity"))...)
 }

@@ -154,7 +154,7 @@ func validateReference(ref *corev1.TypedLocalObjectReference, at *field.Path) fi
 	}
 	segment := func(child, value string) {
 		if value == "" {
-			errs = append(errs, field.Required(at.Child(child), child+" is required"))
+			errs = append(errs, field.Required(at.Child(child), ""))
 		} else {
 			errs = append(errs, validate.Invalid(at.Child(child), value, pathSegment(value))...)
 		}

@@ -73,7 +73,7 @@ func validateNetworkPolicy(p *networkingv1.NetworkPolicy) field.ErrorList {
 		return append(errs, field.Invalid(types, s.PolicyTypes, "may not specify more than two policyTypes"))
 	}
 	for i, t := range s.PolicyTypes {
-		errs = append(errs, validate.OneOf(types.Index(i), t, networkingv1.PolicyTypeEgress, networkingv1.PolicyTypeIngress)...)
+		errs = append(errs, validate.Listed(types.Index(i), t, networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress)...)
 	}
 	return errs
 }
@@ -83,11 +83,11 @@ func validatePolicyPorts(ports []networkingv1.NetworkPolicyPort, at *field.Path)
 	for i, p := range ports {
 		path := at.Index(i)
 		if p.Protocol != nil {
-			errs = append(errs, validate.OneOf(path.Child("protocol"), *p.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
+			errs = append(errs, validate.Listed(path.Child("protocol"), *p.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
 		}
 		if p.Port == nil {
 			if p.EndPort != nil {
-				errs = append(errs, field.Required(path.Child("port"), "must be specified when `endPort` is specified"))
+				errs = append(errs, field.Invalid(path.Child("endPort"), *p.EndPort, "may not be specified when `port` is not specified"))
 			}
 			continue
 		}
@@ -96,9 +96,9 @@ func validatePolicyPorts(ports []networkingv1.NetworkPolicyPort, at *field.Path)
 			continue
 		}
 		if p.Port.Type == intstr.String {
-			errs = append(errs, field.Required(path.Child("port"), "must be numeric when `endPort` is specified"))
+			errs = append(errs, field.Invalid(path.Child("endPort"), *p.EndPort, "may not be specified when `port` is non-numeric"))
 		} else if *p.EndPort < p.Port.IntVal {
-			errs = append(errs, field.Invalid(path.Child("endPort"), p.Port.IntVal, "must be greater than or equal to `port`"))
+			errs = append(errs, field.Invalid(path.Child("endPort"), *p.EndPort, "must be greater than or equal to `port`"))
 		}
 		errs = append(errs, validate.Port(path.Child("endPort"), *p.EndPort)...)
 	}

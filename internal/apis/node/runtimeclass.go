@@ -20,10 +20,14 @@ func Resources() []*apis.Resource { return []*apis.Resource{&RuntimeClasses} }
 // RuntimeClasses is the node.k8s.io/v1 runtimeclasses resource.
 var RuntimeClasses = apis.Resource{
 	Group: "node.k8s.io", Version: "v1", Kind: "RuntimeClass", Plural: "runtimeclasses", Scope: apis.Cluster,
-	New: apis.New[nodev1.RuntimeClass], NewList: apis.NewList[nodev1.RuntimeClassList],
-	NoGeneration:      true,
-	ConditionalUpdate: true,
-	Validate:          apis.Check(validateClass),
+	AnyFinalizer: true,
+	New:          apis.New[nodev1.RuntimeClass], NewList: apis.NewList[nodev1.RuntimeClassList],
+	NoGeneration:        true,
+	ConditionalUpdate:   true,
+	AllowCreateOnUpdate: true,
+	Validate: apis.Check(func(c *nodev1.RuntimeClass) field.ErrorList {
+		return append(validate.Label(field.NewPath("handler"), c.Handler), validateClass(c)...)
+	}),
 	ValidateUpdate: apis.CheckUpdate(func(c, old *nodev1.RuntimeClass) field.ErrorList {
 		return append(validateClass(c), validate.Immutable(field.NewPath("handler"), c.Handler, old.Handler)...)
 	}),
@@ -38,9 +42,9 @@ var RuntimeClasses = apis.Resource{
 }
 
 func validateClass(c *nodev1.RuntimeClass) field.ErrorList {
-	errs := validate.Label(field.NewPath("handler"), c.Handler)
+	var errs field.ErrorList
 	if c.Overhead != nil {
-		errs = append(errs, core.ValidateOverhead(field.NewPath("overhead", "podFixed"), c.Overhead.PodFixed)...)
+		errs = append(errs, core.ValidateOverhead(field.NewPath("overhead"), c.Overhead.PodFixed)...)
 	}
 	if s := c.Scheduling; s != nil {
 		path := field.NewPath("scheduling")

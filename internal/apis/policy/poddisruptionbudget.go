@@ -21,7 +21,8 @@ func Resources() []*apis.Resource { return []*apis.Resource{&PodDisruptionBudget
 // PodDisruptionBudgets is the policy/v1 poddisruptionbudgets resource.
 var PodDisruptionBudgets = apis.Resource{
 	Group: "policy", Version: "v1", Kind: "PodDisruptionBudget", Plural: "poddisruptionbudgets", Short: []string{"pdb"},
-	New: apis.New[policyv1.PodDisruptionBudget], NewList: apis.NewList[policyv1.PodDisruptionBudgetList],
+	AnyFinalizer: true,
+	New:          apis.New[policyv1.PodDisruptionBudget], NewList: apis.NewList[policyv1.PodDisruptionBudgetList],
 	ConditionalUpdate: true,
 	Subresources: []apis.Subresource{
 		apis.Writable("status", func(b, old *policyv1.PodDisruptionBudget) { b.Spec = old.Spec }, validateStatusUpdate),

@@ -172,7 +172,7 @@ func keepRoleRef(ref, old rbacv1.RoleRef) field.ErrorList {
 	if ref == old {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(field.NewPath("roleRef"), ref, "cannot change roleRef")}
+	return field.ErrorList{field.Invalid(field.NewPath("roleRef"), ref, "field is immutable")}
 }
 
 func validateSubjects(subjects []rbacv1.Subject, namespaced bool) field.ErrorList {

@@ -47,6 +47,7 @@ var DeviceClasses = apis.Resource{
 var ResourceClaims = apis.Resource{
 	Group: group, Version: "v1", Kind: "ResourceClaim", Plural: "resourceclaims",
 	New: apis.New[resourcev1.ResourceClaim], NewList: apis.NewList[resourcev1.ResourceClaimList],
+	NoGeneration: true,
 	Also: []apis.Served{
 		apis.ServedAs[resourcev1.ResourceClaim, resourcev1beta2.ResourceClaim, resourcev1beta2.ResourceClaimList](group, "v1beta2", "ResourceClaim"),
 		apis.ServedAs[resourcev1.ResourceClaim, resourcev1beta1.ResourceClaim, resourcev1beta1.ResourceClaimList](group, "v1beta1", "ResourceClaim"),
@@ -92,6 +93,7 @@ func printState(c *resourcev1.ResourceClaim) string {
 var ResourceClaimTemplates = apis.Resource{
 	Group: group, Version: "v1", Kind: "ResourceClaimTemplate", Plural: "resourceclaimtemplates",
 	New: apis.New[resourcev1.ResourceClaimTemplate], NewList: apis.NewList[resourcev1.ResourceClaimTemplateList],
+	NoGeneration: true,
 	Also: []apis.Served{
 		apis.ServedAs[resourcev1.ResourceClaimTemplate, resourcev1beta2.ResourceClaimTemplate, resourcev1beta2.ResourceClaimTemplateList](group, "v1beta2", "ResourceClaimTemplate"),
 		apis.ServedAs[resourcev1.ResourceClaimTemplate, resourcev1beta1.ResourceClaimTemplate, resourcev1beta1.ResourceClaimTemplateList](group, "v1beta1", "ResourceClaimTemplate"),
@@ -173,6 +175,7 @@ func stampRule(r, old *resourcev1.DeviceTaintRule, now metav1.Time) {
 var ResourcePoolStatusRequests = apis.Resource{
 	Group: group, Version: "v1alpha3", Kind: "ResourcePoolStatusRequest", Plural: "resourcepoolstatusrequests", Scope: apis.Cluster, Gate: "DRAResourcePoolStatus",
 	New: apis.New[resourcev1alpha3.ResourcePoolStatusRequest], NewList: apis.NewList[resourcev1alpha3.ResourcePoolStatusRequestList],
+	NoGeneration: true,
 	Default: apis.On(func(r *resourcev1alpha3.ResourcePoolStatusRequest) {
 		if r.Spec.Limit == nil {
 			r.Spec.Limit = new(resourcev1alpha3.ResourcePoolStatusRequestLimitDefault)

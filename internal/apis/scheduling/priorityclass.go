@@ -42,6 +42,7 @@ var (
 var PriorityClasses = apis.Resource{
 	Group: "scheduling.k8s.io", Version: "v1", Kind: "PriorityClass", Plural: "priorityclasses", Short: []string{"pc"}, Scope: apis.Cluster,
 	New: apis.New[schedulingv1.PriorityClass], NewList: apis.NewList[schedulingv1.PriorityClassList],
+	FixedGeneration: true,
 	Default: apis.On(func(c *schedulingv1.PriorityClass) {
 		if c.PreemptionPolicy == nil {
 			c.PreemptionPolicy = new(corev1.PreemptLowerPriority)
@@ -75,7 +76,7 @@ func validateClass(c *schedulingv1.PriorityClass) field.ErrorList {
 		errs = append(errs, field.Forbidden(field.NewPath("value"), fmt.Sprintf("maximum allowed value of a user defined priority is %v", HighestUserPriority)))
 	}
 	if p := c.PreemptionPolicy; p != nil {
-		errs = append(errs, validate.RequiredOneOf(field.NewPath("preemptionPolicy"), *p, corev1.PreemptLowerPriority, corev1.PreemptNever)...)
+		errs = append(errs, validate.Listed(field.NewPath("preemptionPolicy"), *p, corev1.PreemptLowerPriority, corev1.PreemptNever)...)
 	}
 	return errs
 }

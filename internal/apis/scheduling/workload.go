@@ -20,6 +20,7 @@ const maxTemplateDepth = schedulingv1alpha3.WorkloadMaxTreeDepth
 var Workloads = apis.Resource{
 	Group: "scheduling.k8s.io", Version: "v1beta1", Kind: "Workload", Plural: "workloads", Gate: "GenericWorkload",
 	New: apis.New[schedulingv1beta1.Workload], NewList: apis.NewList[schedulingv1beta1.WorkloadList],
+	NoGeneration: true,
 	Also: []apis.Served{
 		apis.ServedAs[schedulingv1beta1.Workload, schedulingv1alpha3.Workload, schedulingv1alpha3.WorkloadList]("scheduling.k8s.io", "v1alpha3", "Workload"),
 	},
@@ -71,6 +72,7 @@ func validateWorkload(w *schedulingv1beta1.Workload) field.ErrorList {
 var PodGroups = apis.Resource{
 	Group: "scheduling.k8s.io", Version: "v1beta1", Kind: "PodGroup", Plural: "podgroups", Gate: "GenericWorkload",
 	New: apis.New[schedulingv1beta1.PodGroup], NewList: apis.NewList[schedulingv1beta1.PodGroupList],
+	NoGeneration: true,
 	Also: []apis.Served{
 		apis.ServedAs[schedulingv1beta1.PodGroup, schedulingv1alpha3.PodGroup, schedulingv1alpha3.PodGroupList]("scheduling.k8s.io", "v1alpha3", "PodGroup"),
 	},
@@ -97,6 +99,7 @@ var PodGroups = apis.Resource{
 var CompositePodGroups = apis.Resource{
 	Group: "scheduling.k8s.io", Version: "v1alpha3", Kind: "CompositePodGroup", Plural: "compositepodgroups", Gate: "CompositePodGroup",
 	New: apis.New[schedulingv1alpha3.CompositePodGroup], NewList: apis.NewList[schedulingv1alpha3.CompositePodGroupList],
+	NoGeneration: true,
 	Default: apis.On(func(g *schedulingv1alpha3.CompositePodGroup) {
 		if g.Spec.DisruptionMode == nil {
 			g.Spec.DisruptionMode = &schedulingv1alpha3.CompositeDisruptionMode{Single: &schedulingv1alpha3.SingleCompositeDisruptionMode{}}

@@ -21,10 +21,10 @@ const (
 var CSIDrivers = apis.Resource{
 	Group: "storage.k8s.io", Version: "v1", Kind: "CSIDriver", Plural: "csidrivers", Scope: apis.Cluster,
 	New: apis.New[storagev1.CSIDriver], NewList: apis.NewList[storagev1.CSIDriverList],
-	NoGeneration:      true,
-	ConditionalUpdate: true,
-	Default:           apis.On(defaultDriver),
-	Validate:          apis.Check(validateDriver),
+	GenerationFromZero: true,
+	ConditionalUpdate:  true,
+	Default:            apis.On(defaultDriver),
+	Validate:           apis.Check(validateDriver),
 	ValidateUpdate: apis.CheckUpdate(func(d, old *storagev1.CSIDriver) field.ErrorList {
 		path := field.NewPath("spec")
 		errs := validateDriver(d)
@@ -48,7 +48,7 @@ func defaultDriver(d *storagev1.CSIDriver) {
 	s := &d.Spec
 	for field, value := range map[**bool]bool{
 		&s.AttachRequired: true, &s.PodInfoOnMount: false, &s.StorageCapacity: false,
-		&s.RequiresRepublish: false, &s.SELinuxMount: false,
+		&s.RequiresRepublish: false, &s.SELinuxMount: false, &s.PreventPodSchedulingIfMissing: false,
 	} {
 		if *field == nil {
 			*field = new(value)
@@ -95,7 +95,10 @@ func driverRow(d *storagev1.CSIDriver, now time.Time) []any {
 
 func validateDriver(d *storagev1.CSIDriver) field.ErrorList {
 	path, s := field.NewPath("spec"), &d.Spec
-	errs := validate.CSIDriverName(field.NewPath("name"), d.Name)
+	var errs field.ErrorList
+	if d.Name != "" { // metadata says so already
+		errs = validate.CSIDriverName(field.NewPath("name"), d.Name)
+	}
 	required := func(name string, set bool) {
 		if !set {
 			errs = append(errs, field.Required(path.Child(name), ""))
@@ -110,8 +113,8 @@ func validateDriver(d *storagev1.CSIDriver) field.ErrorList {
 		errs = append(errs, validate.OneOf(path.Child("fsGroupPolicy"), *s.FSGroupPolicy,
 			storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy, storagev1.FileFSGroupPolicy, storagev1.NoneFSGroupPolicy)...)
 	}
-	for i, m := range s.VolumeLifecycleModes {
-		errs = append(errs, validate.OneOf(path.Child("volumeLifecycleModes").Index(i), m, storagev1.VolumeLifecycleEphemeral, storagev1.VolumeLifecyclePersistent)...)
+	for _, m := range s.VolumeLifecycleModes {
+		errs = append(errs, validate.Listed(path.Child("volumeLifecycleModes"), m, storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral)...)
 	}
 	errs = append(errs, validateTokenRequests(s.TokenRequests, path.Child("tokenRequests"))...)
 	required("seLinuxMount", s.SELinuxMount != nil)

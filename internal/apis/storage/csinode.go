@@ -50,16 +50,15 @@ func validateCSINode(n *storagev1.CSINode) field.ErrorList {
 		}
 		names[d.Name] = true
 		keys := map[string]bool{}
-		for j, key := range d.TopologyKeys {
+		for _, key := range d.TopologyKeys { // at the driver, as upstream reports them
 			if keys[key] {
-				errs = append(errs, field.Duplicate(at.Child("topologyKeys"), key))
+				errs = append(errs, field.Duplicate(at, key))
 			}
 			keys[key] = true
 			if key == "" {
-				errs = append(errs, field.Required(at.Child("topologyKeys"), key))
-			} else {
-				errs = append(errs, validate.QualifiedName(at.Child("topologyKeys").Index(j), key)...)
+				errs = append(errs, field.Required(at, key))
 			}
+			errs = append(errs, validate.QualifiedName(at, key)...)
 		}
 	}
 	return errs

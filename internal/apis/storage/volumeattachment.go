@@ -68,6 +68,8 @@ func validateSource(s *storagev1.VolumeAttachmentSource, path *field.Path) field
 		return field.ErrorList{field.Forbidden(path, exactlyOne)}
 	case s.PersistentVolumeName != nil && *s.PersistentVolumeName == "":
 		return field.ErrorList{field.Required(path.Child("persistentVolumeName"), "must specify non empty persistentVolumeName")}
+	case s.PersistentVolumeName != nil:
+		return validate.Subdomain(path.Child("persistentVolumeName"), *s.PersistentVolumeName)
 	case s.InlineVolumeSpec != nil:
 		return core.ValidateInlineVolumeSpec(s.InlineVolumeSpec, path.Child("inlineVolumeSpec"))
 	}

@@ -23,6 +23,7 @@ func Resources() []*apis.Resource { return []*apis.Resource{&StorageVersionMigra
 var StorageVersionMigrations = apis.Resource{
 	Group: "storagemigration.k8s.io", Version: "v1", Kind: "StorageVersionMigration", Plural: "storageversionmigrations", Scope: apis.Cluster,
 	New: apis.New[storagemigrationv1.StorageVersionMigration], NewList: apis.NewList[storagemigrationv1.StorageVersionMigrationList],
+	NoGeneration: true,
 	Also: []apis.Served{
 		apis.ServedAs[storagemigrationv1.StorageVersionMigration, storagemigrationv1beta1.StorageVersionMigration, storagemigrationv1beta1.StorageVersionMigrationList]("storagemigration.k8s.io", "v1beta1", "StorageVersionMigration"),
 	},

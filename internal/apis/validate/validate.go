@@ -19,6 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
+// maxSignerName is what a domain and a path of certificates may be long.
+const maxSignerName = 571
+
 // Invalid turns messages of a name validator into errors about one value.
 func Invalid(path *field.Path, value any, messages []string) field.ErrorList {
 	var errs field.ErrorList
@@ -36,6 +39,22 @@ func OneOf[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
 	allowed = slices.Clone(allowed)
 	slices.Sort(allowed)
 	return field.ErrorList{field.NotSupported(path, value, allowed)}
+}
+
+// Listed is OneOf with the allowed values listed in the order given.
+func Listed[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
+	if slices.Contains(allowed, value) {
+		return nil
+	}
+	return field.ErrorList{field.NotSupported(path, value, allowed)}
+}
+
+// RequiredListed is Listed for a value that must be there.
+func RequiredListed[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
+	if value == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	return Listed(path, value, allowed...)
 }
 
 // RequiredOneOf is OneOf for a value that must be there.
@@ -172,6 +191,33 @@ func PositiveQuantity(path *field.Path, q resource.Quantity) field.ErrorList {
 // NodeName checks a name of a node.
 func NodeName(path *field.Path, name string) field.ErrorList {
 	return Invalid(path, name, apivalidation.NameIsDNSSubdomain(name, false))
+}
+
+// SignerName checks the name of a signer of certificates: a domain and a path.
+func SignerName(path *field.Path, name string) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	domain, rest, qualified := strings.Cut(name, "/")
+	if !qualified || strings.Contains(rest, "/") {
+		return field.ErrorList{field.Invalid(path, name, "must be a fully qualified domain and path of the form 'example.com/signer-name'")}
+	}
+	errs := Subdomain(path, domain)
+	for i := range errs {
+		errs[i].Detail = fmt.Sprintf("validating label %q: %s", domain, errs[i].Detail)
+	}
+	if !strings.Contains(domain, ".") {
+		errs = append(errs, field.Invalid(path, name, "should be a domain with at least two segments separated by dots"))
+	}
+	for _, label := range strings.Split(rest, ".") {
+		for _, m := range validation.IsDNS1123Label(label) {
+			errs = append(errs, field.Invalid(path, rest, fmt.Sprintf("validating label %q: %s", label, m)))
+		}
+	}
+	if len(name) > maxSignerName {
+		errs = append(errs, field.TooLong(path, "", maxSignerName))
+	}
+	return errs
 }
 
 // CSIDriverName checks the name of a CSI driver: at most 63 characters of a

@@ -1,7 +1,9 @@
 // Package apply keeps the record of who set which field of an object
 // (metadata.managedFields) and merges server-side apply configurations by it
-// (KEP-555). The merge itself is structured-merge-diff's; this package gives it the
-// kinds of the catalogue and keeps one manager for each kind, version and subresource.
+// (KEP-555). It keeps one manager for each kind, version and subresource. Usual writes
+// are merged and compared on Go structs and JSON trees as they are; the rest is left to
+// structured-merge-diff, which gets the kinds of the catalogue from here, and to which
+// the tests hold everything else.
 package apply
 
 import (
@@ -65,7 +67,7 @@ func (m *Managers) make(v apis.View, subresource string) (*Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("field manager of %s: %w", form.GroupVersionKind, err)
 	}
-	made := &Manager{empty: conv.empty, fields: fields, clock: m.clock, subresource: subresource, version: form.GroupVersion().String(), kind: form.Kind}
+	made := &Manager{empty: conv.empty, form: form, fields: fields, clock: m.clock, subresource: subresource, version: form.GroupVersion().String(), kind: form.Kind}
 	made.filter = resetFields(v.Resource, subresource)[fieldpath.APIVersion(made.version)]
 	if v.Served == nil && !form.IsUnstructured() {
 		made.nothing = reflect.ValueOf(conv.empty()).Elem()
@@ -127,10 +129,11 @@ func resetFields(r *apis.Resource, subresource string) map[fieldpath.APIVersion]
 // Manager records and merges writes to one kind in one served version.
 type Manager struct {
 	empty  func() apis.Object // a hub object with nothing in it
+	form   wire.Form
 	fields *managedfields.FieldManager
 	clock  clock.PassiveClock
 
-	differ      *differ          // the fast way for plain writes; nil where there is none
+	differ      *differ          // the fast way on Go structs; nil where there is none
 	custom      *customTracker   // the same for custom resources
 	nothing     reflect.Value    // an empty object, to compare with
 	shapes      shapes           // of created objects
@@ -171,13 +174,13 @@ func (m *Manager) updated(obj, old apis.Object, manager string) {
 // live object means that there is none yet. The error is a StatusError, with a
 // cause for each field that another manager owns, or says what is wrong with the configuration.
 func (m *Manager) Apply(live apis.Object, config *unstructured.Unstructured, manager string, force bool) (apis.Object, error) {
+	if obj, ok := m.merge(live, config, manager, force); ok {
+		return obj, nil
+	}
 	var before []metav1.ManagedFieldsEntry
 	if live == nil {
 		live = m.empty()
 	} else {
-		if obj, ok := m.reapply(live, config, manager); ok {
-			return obj, nil
-		}
 		before = live.GetManagedFields()
 	}
 	return m.apply(live, before, config, manager, force)
@@ -199,11 +202,12 @@ func (m *Manager) apply(live apis.Object, before []metav1.ManagedFieldsEntry, co
 }
 
 // stamp gives the entries that a write made or renewed the injected clock's time.
+// One that an apply made which changed nothing has none.
 func (m *Manager) stamp(obj apis.Object, before []metav1.ManagedFieldsEntry) {
 	entries := obj.GetManagedFields()
 	now := metav1.NewTime(m.clock.Now()).Rfc3339Copy()
 	for i := range entries {
-		if !hasTime(before, &entries[i]) {
+		if entries[i].Time != nil && !hasTime(before, &entries[i]) {
 			entries[i].Time = &now
 		}
 	}

@@ -11,21 +11,26 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
-	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
 	"proa/internal/apis"
-	"proa/internal/apiserver/wire"
 )
 
 // customTracker does for custom resources what the differ does for Go types: it
 // records plain writes without turning objects and entries from one form into
 // another. It works on the JSON values of managedFields as they are.
 type customTracker struct {
-	types managedfields.TypeConverter
-	empty *typed.TypedValue
+	root  *branch
+	empty map[string]any
 
-	mu     sync.Mutex                // guards fields
+	mu     sync.Mutex                // guards what follows
 	fields map[string]map[string]any // fieldsV1 by its JSON; shared and read-only
+	texts  map[uintptr]fieldsText    // the JSON of these, and of others that were read
+}
+
+// fieldsText keeps a fieldsV1, so that no other comes to have its address.
+type fieldsText struct {
+	fields map[string]any
+	text   []byte
 }
 
 // maxFields bounds the records that a tracker remembers.
@@ -36,44 +41,75 @@ func newCustomTracker(types managedfields.TypeConverter, empty apis.Object) *cus
 	if err != nil {
 		return nil
 	}
-	return &customTracker{types: types, empty: none, fields: map[string]map[string]any{}}
+	root, err := newBranch(none.Schema(), none.TypeRef())
+	if err != nil || root == nil || root.object == nil || !root.object.granular {
+		return nil
+	}
+	return &customTracker{
+		root: root, empty: empty.(*unstructured.Unstructured).Object,
+		fields: map[string]map[string]any{}, texts: map[uintptr]fieldsText{},
+	}
 }
 
-func (c *customTracker) typed(u *unstructured.Unstructured) (*typed.TypedValue, error) {
-	if _, ok := rawEntries(u); ok {
-		u = wire.Detached(u).(*unstructured.Unstructured)
-		delete(u.Object["metadata"].(map[string]any), "managedFields")
+// valid says that an object, its managedFields aside, is of the tracker's type.
+func (c *customTracker) valid(u *unstructured.Unstructured) bool {
+	for name, v := range u.Object {
+		b := c.root.object.at(name)
+		meta, isMap := v.(map[string]any)
+		if name != "metadata" || !isMap || b == nil || b.object == nil {
+			if !b.valid(v) {
+				return false
+			}
+			continue
+		}
+		for name, v := range meta {
+			if name != managed && !b.object.at(name).valid(v) {
+				return false
+			}
+		}
 	}
-	return c.types.ObjectToTyped(u)
+	return true
+}
+
+// managed is the field of metadata that nobody owns or compares.
+const managed = "managedFields"
+
+// compare compares two valid objects without their managedFields.
+func (c *customTracker) compare(old, now map[string]any) (*differences, bool) {
+	d := &differences{path: make(fieldpath.Path, 0, 16), without: managed}
+	d.object(c.root.object, old, now)
+	return d, !d.failed
 }
 
 func rawEntries(u *unstructured.Unstructured) ([]any, bool) {
 	meta, _ := u.Object["metadata"].(map[string]any)
-	raw, ok := meta["managedFields"]
+	raw, ok := meta[managed]
 	list, _ := raw.([]any)
 	return list, ok
 }
 
 // createdCustom is created for a custom resource.
 func (m *Manager) createdCustom(u *unstructured.Unstructured, manager string) bool {
-	if _, sent := rawEntries(u); sent {
+	if _, sent := rawEntries(u); sent || !m.custom.valid(u) {
 		return false
 	}
-	now, err := m.custom.typed(u)
-	if err != nil {
-		return false
-	}
-	touched, _, ok := m.changed(m.custom.empty, now)
+	w := shapeWriters.Get().(*shapeWriter)
+	defer shapeWriters.Put(w)
+	w.buf, w.keys = w.buf[:0], w.keys[:0]
+	w.outlineFields(m.custom.root.object, u.Object)
+	record, ok := m.shapes.get(w.buf)
 	if !ok {
-		return false
+		diff, ok := m.custom.compare(m.custom.empty, u.Object)
+		if !ok {
+			return false
+		}
+		if record, ok = m.record(diff); !ok {
+			return false
+		}
+		m.shapes.put(w.buf, record)
 	}
-	mine := touched.Difference(stripped)
-	if mine.Empty() {
+	if record == nil {
 		return true
-	}
-	record, err := mine.ToJSON()
-	if err != nil {
-		return false
 	}
 	return m.custom.set(u, []metav1.ManagedFieldsEntry{m.entry(cmp.Or(manager, unnamed), record)}, nil, nil)
 }
@@ -81,7 +117,7 @@ func (m *Manager) createdCustom(u *unstructured.Unstructured, manager string) bo
 // trackCustom is track for a custom resource.
 func (m *Manager) trackCustom(u, old *unstructured.Unstructured, manager string) bool {
 	raw, _ := rawEntries(old)
-	if sent, ok := rawEntries(u); ok && m.subresource == "" && !reflect.DeepEqual(sent, raw) {
+	if sent, ok := rawEntries(u); ok && m.subresource == "" && !equal(sent, raw) {
 		return false
 	}
 	entries, ok := m.read(raw)
@@ -92,32 +128,19 @@ func (m *Manager) trackCustom(u, old *unstructured.Unstructured, manager string)
 		u.SetManagedFields(nil) // never tracked: not from now on either
 		return true
 	}
-	before, err := m.custom.typed(old)
-	if err != nil {
+	if !m.custom.valid(old) || !m.custom.valid(u) {
 		return false
 	}
-	now, err := m.custom.typed(u)
-	if err != nil {
-		return false
-	}
-	touched, removed, ok := m.changed(before, now)
+	diff, ok := m.custom.compare(old.Object, u.Object)
 	if !ok {
 		return false
 	}
-	tracked, ok := m.claim(entries, touched, removed, manager)
-	return ok && m.custom.set(u, tracked, entries, raw)
-}
-
-func (m *Manager) changed(old, now *typed.TypedValue) (touched, removed *fieldpath.Set, ok bool) {
-	diff, err := old.Compare(now)
-	if err != nil {
-		return nil, nil, false
-	}
-	touched, removed = union(diff.Modified, diff.Added), diff.Removed
+	touched, removed := union(&diff.modified.set, &diff.added.set), &diff.removed.set
 	if m.filter != nil {
 		touched, removed = m.filter.Filter(touched), m.filter.Filter(removed)
 	}
-	return touched, removed, true
+	tracked, ok := m.claim(entries, touched, removed, manager)
+	return ok && m.custom.set(u, tracked, entries, raw)
 }
 
 // read returns the entries of an object; false when they are for the general way.
@@ -130,10 +153,11 @@ func (m *Manager) read(raw []any) ([]metav1.ManagedFieldsEntry, bool) {
 			return nil, false
 		}
 		text := func(name string) string { s, _ := object[name].(string); return s }
-		if text("apiVersion") != m.version || text("fieldsType") != "FieldsV1" || object["fieldsV1"] == nil {
+		owned, ok := object["fieldsV1"].(map[string]any)
+		if !ok || text("apiVersion") != m.version || text("fieldsType") != "FieldsV1" {
 			return nil, false
 		}
-		fields, err := json.Marshal(object["fieldsV1"])
+		fields, err := m.custom.textOf(owned)
 		if err != nil {
 			return nil, false
 		}
@@ -189,23 +213,46 @@ func (c *customTracker) set(u *unstructured.Unstructured, entries, before []meta
 	if !ok {
 		return false
 	}
-	meta["managedFields"] = list
+	meta[managed] = list
 	return true
 }
 
-func (c *customTracker) fieldsOf(raw []byte) (map[string]any, bool) {
+// fieldsOf returns a fieldsV1 by its JSON.
+func (c *customTracker) fieldsOf(text []byte) (map[string]any, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if fields, ok := c.fields[string(raw)]; ok {
+	if fields, ok := c.fields[string(text)]; ok {
 		return fields, true
 	}
 	var fields map[string]any
-	if json.Unmarshal(raw, &fields) != nil {
+	if json.Unmarshal(text, &fields) != nil {
 		return nil, false
 	}
 	if len(c.fields) >= maxFields {
 		clear(c.fields)
 	}
-	c.fields[string(raw)] = fields
+	c.fields[string(text)] = fields
+	c.keepLocked(fields, text)
 	return fields, true
+}
+
+// textOf returns the JSON of a fieldsV1, which nobody changes.
+func (c *customTracker) textOf(fields map[string]any) ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known, ok := c.texts[reflect.ValueOf(fields).Pointer()]; ok {
+		return known.text, nil
+	}
+	text, err := json.Marshal(fields)
+	if err == nil {
+		c.keepLocked(fields, text)
+	}
+	return text, err
+}
+
+func (c *customTracker) keepLocked(fields map[string]any, text []byte) {
+	if len(c.texts) >= maxFields {
+		clear(c.texts)
+	}
+	c.texts[reflect.ValueOf(fields).Pointer()] = fieldsText{fields, text}
 }

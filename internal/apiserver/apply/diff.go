@@ -1,15 +1,19 @@
 package apply
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v6/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/value"
+
+	"proa/internal/apiserver/codec/jsonplan"
 )
 
 // A differ compares two Go structs of one kind as structured-merge-diff compares
@@ -17,7 +21,11 @@ import (
 // type are brought together once, into a tree of nodes, and no object is turned
 // into a generic value. Types whose wire form the schema does not describe (raw
 // extensions, deduced types) have no differ.
-type differ struct{ root *node }
+type differ struct {
+	root   *node
+	schema *schema.Schema
+	ref    schema.TypeRef
+}
 
 type shape int
 
@@ -35,6 +43,10 @@ type node struct {
 	elem   *node       // of the others
 	keys   []keyField  // of a keyed list's items, sorted by name
 	wire   bool        // a leaf compared by its JSON form
+
+	named  map[string]*fieldNode // fields by name
+	ref    schema.TypeRef        // of a leaf
+	scalar *schema.Scalar        // of a leaf that is one
 }
 
 type fieldNode struct {
@@ -59,12 +71,21 @@ func newDiffer(t reflect.Type, s *schema.Schema, ref schema.TypeRef) (*differ, e
 	if err != nil {
 		return nil, err
 	}
-	return &differ{root}, nil
+	return &differ{root, s, ref}, nil
 }
 
 type compiled struct {
-	t    reflect.Type
-	name string
+	t        reflect.Type
+	name     string
+	relation schema.ElementRelationship
+}
+
+func compiledAs(t reflect.Type, ref schema.TypeRef) compiled {
+	key := compiled{t: t, name: *ref.NamedType}
+	if ref.ElementRelationship != nil {
+		key.relation = *ref.ElementRelationship
+	}
+	return key
 }
 
 type compiler struct {
@@ -82,7 +103,7 @@ func (c *compiler) compile(t reflect.Type, ref schema.TypeRef) (*node, error) {
 		t = t.Elem()
 	}
 	if ref.NamedType != nil {
-		if n, ok := c.done[compiled{t, *ref.NamedType}]; ok {
+		if n, ok := c.done[compiledAs(t, ref)]; ok {
 			return n, nil
 		}
 	}
@@ -90,9 +111,9 @@ func (c *compiler) compile(t reflect.Type, ref schema.TypeRef) (*node, error) {
 	if !ok {
 		return nil, fmt.Errorf("no schema for %s", t)
 	}
-	n := &node{}
+	n := &node{ref: ref, scalar: atom.Scalar}
 	if ref.NamedType != nil {
-		c.done[compiled{t, *ref.NamedType}] = n
+		c.done[compiledAs(t, ref)] = n
 	}
 	marshals := t.Implements(jsonMarshaler) || reflect.PointerTo(t).Implements(jsonMarshaler)
 	switch {
@@ -114,6 +135,9 @@ func (c *compiler) compile(t reflect.Type, ref schema.TypeRef) (*node, error) {
 func (c *compiler) mapping(n *node, t reflect.Type, m *schema.Map) (err error) {
 	if m.ElementRelationship == schema.Atomic {
 		return nil
+	}
+	if len(m.Fields) > 0 {
+		return fmt.Errorf("%s has declared keys", t)
 	}
 	n.shape = mapping
 	n.elem, err = c.compile(t.Elem(), m.ElementType)
@@ -170,7 +194,14 @@ func (c *compiler) record(n *node, t reflect.Type, m *schema.Map) error {
 		return nil
 	}
 	n.shape = record
-	return c.fields(n, t, m, nil)
+	if err := c.fields(n, t, m, nil); err != nil {
+		return err
+	}
+	n.named = make(map[string]*fieldNode, len(n.fields))
+	for i := range n.fields {
+		n.named[*n.fields[i].element.FieldName] = &n.fields[i]
+	}
+	return nil
 }
 
 func (c *compiler) fields(n *node, t reflect.Type, m *schema.Map, prefix []int) error {
@@ -212,7 +243,8 @@ func (c *compiler) fields(n *node, t reflect.Type, m *schema.Map, prefix []int) 
 type differences struct {
 	removed, modified, added sink
 	path                     fieldpath.Path
-	failed                   bool // the objects have no well-formed comparison
+	failed                   bool   // the objects have no well-formed comparison
+	without                  string // a field of metadata that is not compared
 }
 
 // sink is a set that is filled in the order of a walk: it holds on to the nested
@@ -300,12 +332,18 @@ func (d *differences) walk(n *node, old, obj reflect.Value) {
 	case record:
 		for i := range n.fields {
 			f := &n.fields[i]
-			d.child(f.element, f.node, f.at(lhs), f.at(rhs))
+			before, after := f.at(lhs), f.at(rhs)
+			if len(d.path) == 0 && f.node.shape == record && *f.element.FieldName != "metadata" && sameWire(before, after) {
+				continue // most writes change the spec or the status, not both
+			}
+			d.child(f.element, f.node, before, after)
 		}
 	case mapping:
 		d.mapping(n, lhs, rhs)
 	case keyed, set:
-		d.list(n, lhs, rhs)
+		if !sameWire(lhs, rhs) {
+			d.list(n, lhs, rhs)
+		}
 	}
 	d.presence(old, obj)
 }
@@ -340,6 +378,22 @@ func same(n *node, old, obj reflect.Value) bool {
 	y, err2 := json.Marshal(b)
 	return err1 == nil && err2 == nil && string(x) == string(y)
 }
+
+// sameWire says that two values are the same on the wire, so that there is no
+// difference below. False says nothing.
+func sameWire(a, b reflect.Value) bool {
+	if !a.IsValid() || !b.IsValid() || !a.CanAddr() || !b.CanAddr() {
+		return false
+	}
+	t := texts.Get().(*[2][]byte)
+	defer texts.Put(t)
+	var errA, errB error
+	t[0], errA = jsonplan.Append(t[0][:0], a.Addr().Interface())
+	t[1], errB = jsonplan.Append(t[1][:0], b.Addr().Interface())
+	return errA == nil && errB == nil && bytes.Equal(t[0], t[1])
+}
+
+var texts = sync.Pool{New: func() any { return new([2][]byte) }}
 
 func deref(v reflect.Value) reflect.Value {
 	if v.Kind() == reflect.Pointer {

@@ -332,6 +332,9 @@ func FuzzListSplicing(f *testing.F) {
 		}
 		var text bytes.Buffer
 		if err := NewForm(podKind, negotiate.Format{Media: negotiate.YAML}, nil).WriteList(&text, List{Kind: listKind, Meta: want.ListMeta}, items(pods...)); err != nil {
+			if strings.Contains(err.Error(), "control characters are not allowed") {
+				return // the library has no form for them
+			}
 			t.Fatal(err)
 		}
 		got := &corev1.PodList{}

@@ -2,9 +2,11 @@ package codec
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"proa/internal/apis"
+	"proa/internal/apiserver/codec/jsonplan"
 	"proa/internal/apiserver/negotiate"
 	"proa/internal/apiserver/wire"
 )
@@ -17,6 +19,11 @@ func DecodeCustom(body []byte, m negotiate.Media, form wire.Form, directive stri
 		set = bodyDecoders().lenient
 	}
 	kind, into := form.GroupVersionKind, form.New()
+	if m == negotiate.JSON {
+		if obj, ok := plainCustom(body, form); ok {
+			return obj, nil, nil
+		}
+	}
 	decoded, gvk, err := set[m].Decode(body, &kind, into)
 	var complaints []error
 	if err != nil {
@@ -41,4 +48,19 @@ func DecodeCustom(body []byte, m negotiate.Media, form wire.Form, directive stri
 		return nil, nil, decodeError(runtime.NewStrictDecodingError(complaints), kind, gvk, body)
 	}
 	return obj, strictWarnings(complaints), nil
+}
+
+// plainCustom reads the JSON of a custom resource that there is nothing to say about.
+func plainCustom(body []byte, form wire.Form) (apis.Object, bool) {
+	object, ok := jsonplan.DecodeObject(body)
+	if !ok {
+		return nil, false
+	}
+	obj := &unstructured.Unstructured{Object: object}
+	apiVersion, kind := form.ToAPIVersionAndKind()
+	if object["apiVersion"] != apiVersion || object["kind"] != kind {
+		return nil, false
+	}
+	unknown, err := form.Coerce(obj, true)
+	return obj, err == nil && len(unknown) == 0
 }

@@ -2,6 +2,8 @@ package codec
 
 import (
 	"encoding/hex"
+	stdjson "encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -66,6 +68,11 @@ func Decode(body []byte, m negotiate.Media, kind schema.GroupVersionKind, into a
 		return nil, nil, err
 	}
 	obj = decoded.(apis.Object)
+	if m == negotiate.Protobuf {
+		if err := expressible(obj); err != nil {
+			return nil, nil, decodeError(err, kind, gvk, body)
+		}
+	}
 	if _, ok := obj.(runtime.Unstructured); !ok {
 		obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	}
@@ -87,6 +94,17 @@ func decodePlain(body []byte, kind schema.GroupVersionKind, into apis.Object) (a
 	}
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	return obj, true
+}
+
+// expressible refuses what protobuf can say and JSON cannot: an IntOrString that is
+// neither, raw JSON that is none. Nobody could read such an object any more, and the
+// libraries that track its fields panic.
+func expressible(obj apis.Object) error {
+	doc, err := jsonplan.Append(nil, obj)
+	if err == nil && !stdjson.Valid(doc) {
+		err = errors.New("a raw value is no JSON")
+	}
+	return err
 }
 
 // checkKind refuses a body of another kind or version than the path's.

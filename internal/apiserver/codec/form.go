@@ -224,10 +224,6 @@ func (f *Form) appendBody(b []byte, item *store.Item) ([]byte, error) {
 			return b, err
 		}
 	}
-	if u, ok := obj.(runtime.Unstructured); ok {
-		raw, err := marshalJSON(u)
-		return append(b, raw...), err
-	}
 	return appendJSON(b, obj)
 }
 
@@ -253,11 +249,8 @@ func (f *Form) encode(obj apis.Object) ([]byte, error) {
 	return marshalJSON(obj)
 }
 
-// marshalJSON is json.Marshal, by plan for typed objects.
+// marshalJSON is json.Marshal, in a fraction of its time.
 func marshalJSON(obj any) ([]byte, error) {
-	if u, ok := obj.(runtime.Unstructured); ok {
-		return json.Marshal(u.UnstructuredContent())
-	}
 	scratch := scratches.Get().(*[]byte)
 	defer scratches.Put(scratch)
 	b, err := appendJSON((*scratch)[:0], obj)
@@ -270,8 +263,11 @@ func marshalJSON(obj any) ([]byte, error) {
 
 var scratches = sync.Pool{New: func() any { return new([]byte) }}
 
-// appendJSON appends a typed object's JSON to b.
+// appendJSON appends an object's JSON to b.
 func appendJSON(b []byte, obj any) ([]byte, error) {
+	if u, ok := obj.(runtime.Unstructured); ok {
+		return jsonplan.AppendValue(b, u.UnstructuredContent())
+	}
 	if v := reflect.ValueOf(obj); v.Kind() == reflect.Pointer && !v.IsNil() {
 		return jsonplan.Append(b, obj)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"proa/internal/apis"
 	"proa/internal/store"
 )
 
@@ -89,11 +90,23 @@ func (f *Form) protoMessage(item *store.Item) (marshaler, error) {
 			return nil, err
 		}
 	}
+	return f.messageOf(obj)
+}
+
+func (f *Form) messageOf(obj apis.Object) (marshaler, error) {
 	m, ok := obj.(marshaler)
 	if !ok {
 		return nil, fmt.Errorf("%s has no protobuf form", f.Kind)
 	}
 	return m, nil
+}
+
+func (f *Form) measure(obj apis.Object) (int, error) {
+	m, err := f.messageOf(obj)
+	if err != nil {
+		return 0, err
+	}
+	return m.Size(), nil
 }
 
 // protoSize is the size of an item's message, without encoding it if that is
@@ -102,11 +115,14 @@ func (f *Form) protoSize(item *store.Item) (int, error) {
 	if b, ok := f.peek(item); ok {
 		return len(b), nil
 	}
-	m, err := f.protoMessage(item)
+	if f.Convert == nil {
+		return item.Length(f.measure)
+	}
+	obj, err := f.Convert(item.Object)
 	if err != nil {
 		return 0, err
 	}
-	return m.Size(), nil
+	return f.measure(obj)
 }
 
 // protoBody returns an item's message; one that is not kept goes to scratch,

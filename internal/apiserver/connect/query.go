@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"fmt"
 	"net/url"
 	"reflect"
 	"strconv"
@@ -65,9 +66,9 @@ func isTrue(s string) bool {
 func setPorts(ports *[]int32, list []string) error {
 	for _, value := range list {
 		for part := range strings.SplitSeq(value, ",") {
-			n, err := strconv.ParseInt(part, 10, 32)
+			n, err := strconv.ParseUint(part, 10, 16)
 			if err != nil {
-				return err
+				return fmt.Errorf("cannot convert to []int32: %w", err)
 			}
 			*ports = append(*ports, int32(n))
 		}

@@ -150,7 +150,20 @@ func (f *Fairness) RetryAfter(c Class) int {
 	return c.schema.level.refused.after(f.now())
 }
 
-// count is how many objects a list of a resource reads.
-func (f *Fairness) count(gr schema.GroupResource, namespace string) int {
-	return f.config.Store.Snapshot().Len(gr, namespace)
+// stored is how many objects a list of a resource reads, and the bytes of one of
+// them as a few of them tell.
+func (f *Fairness) stored(gr schema.GroupResource, namespace string) (n, each int) {
+	sn := f.config.Store.Snapshot()
+	n = sn.Len(gr, namespace)
+	some, size := min(n, sampled), 0
+	if some == 0 {
+		return 0, 0
+	}
+	left := some
+	sn.Range(gr, namespace, store.Key{}, func(item *store.Item) bool {
+		size += item.Size()
+		left--
+		return left > 0
+	})
+	return n, size / some
 }

@@ -149,7 +149,7 @@ func TestRulesOfASchema(t *testing.T) {
 
 func TestWidthOfARequest(t *testing.T) {
 	f, _ := open(t)
-	fill(t, f.config.Store, 950)
+	fill(t, f.config.Store, 100)
 	for range 320 {
 		f.Watching(asks("GET", "/api/v1/configmaps?watch=1"))
 	}
@@ -160,8 +160,8 @@ func TestWidthOfARequest(t *testing.T) {
 		seats, after         int
 	}{
 		{"a get", "GET", "/api/v1/namespaces/default/configmaps/x", 1, 0},
-		{"a list of 950", "GET", "/api/v1/configmaps", 8, 0}, // no more than a queue's part of the level
-		{"a list of 200 of them", "GET", "/api/v1/configmaps?limit=200", 2, 0},
+		{"a list of a megabyte", "GET", "/api/v1/configmaps", 8, 0}, // no more than a queue's part of the level
+		{"a list of a fifth of it", "GET", "/api/v1/configmaps?limit=19", 2, 0},
 		{"a list of one by name", "GET", "/api/v1/configmaps?fieldSelector=metadata.name%3Dx", 1, 0},
 		{"a list of an empty namespace", "GET", "/api/v1/namespaces/none/configmaps", 1, 0},
 		{"a watch from a version", "GET", "/api/v1/configmaps?watch=1&resourceVersion=5", 1, 0},
@@ -188,7 +188,7 @@ func fill(t testing.TB, s *store.Store, n int) {
 	if _, err := s.Update(t.Context(), func(tx *store.Tx) error {
 		for i := range n {
 			name := fmt.Sprintf("c%d", i)
-			obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}}
+			obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Data: map[string]string{"k": strings.Repeat("x", 10_000)}}
 			if _, err := tx.Create(store.Key{Resource: corev1.Resource("configmaps"), Namespace: "default", Name: name}, obj); err != nil {
 				return err
 			}

@@ -25,8 +25,9 @@ type Width struct {
 func (w Width) most() int { return max(w.Seats, w.After) }
 
 const (
-	objectsPerSeat = 100 // of a list
-	widest         = 10  // seats of one request
+	bytesPerSeat = 100_000 // of a list
+	widest       = 10      // seats of one request: a list is streamed, and never held as a whole
+	sampled      = 16      // objects of a list that stand for the rest
 
 	// An event is encoded once and written to each watch: of the order of ten
 	// microseconds a watch, so that a hundred keep a seat busy for a millisecond.
@@ -35,7 +36,7 @@ const (
 )
 
 // Estimate says how wide a request of a class is: a list, or a watch that begins
-// with one, by its objects; a write by the watches that get its event; anything
+// with one, by the bytes of its objects; a write by the watches that get its event; anything
 // else takes one seat.
 func (f *Fairness) Estimate(c Class, info *request.Info, u *url.URL) Width {
 	if c.Exempt() || !info.IsResource {
@@ -57,19 +58,15 @@ func (f *Fairness) Estimate(c Class, info *request.Info, u *url.URL) Width {
 }
 
 func (f *Fairness) listWidth(info *request.Info, u *url.URL, most int) Width {
+	n, each := f.stored(schema.GroupResource{Group: info.Group, Resource: info.Resource}, info.Namespace)
 	if info.Name != "" {
-		return Width{Seats: 1}
-	}
-	n := f.count(schema.GroupResource{Group: info.Group, Resource: info.Resource}, info.Namespace)
-	if n <= objectsPerSeat {
-		return Width{Seats: 1}
-	}
-	if u.RawQuery != "" {
+		n = min(n, 1)
+	} else if n*each > bytesPerSeat && u.RawQuery != "" {
 		if limit, err := strconv.Atoi(u.Query().Get("limit")); err == nil && limit > 0 {
 			n = min(n, limit)
 		}
 	}
-	return Width{Seats: max(1, min(most, (n+objectsPerSeat-1)/objectsPerSeat))}
+	return Width{Seats: max(1, min(most, (n*each+bytesPerSeat-1)/bytesPerSeat))}
 }
 
 func beginsWithList(u *url.URL) bool {

@@ -83,6 +83,17 @@ func Response(r *http.Request, a Accepts) (Format, error) {
 	return f, nil
 }
 
+// Refusal is the 406 of an endpoint of built-in kinds: it says more to who asks for a
+// known media type, which err is about, than to others.
+func (a Accepts) Refusal(r *http.Request, err error) error {
+	for _, clause := range goautoneg.ParseAccept(r.Header.Get("Accept")) {
+		if clause.Type == "*" || slices.Contains(a.Media, Media(clause.Type+"/"+clause.SubType)) {
+			return err
+		}
+	}
+	return Unfit("406: Not Acceptable\n\nAvailable representations: " + join(a.Media))
+}
+
 func accept(header string, a Accepts) (Format, bool) {
 	switch header { // what nearly every client sends, without a parse
 	case "", "application/json", "*/*", "application/json, */*":
@@ -175,6 +186,13 @@ func NotAcceptable(accepted []Media) error {
 	return &statusError{metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
 		Message: fmt.Sprintf("only the following media types are accepted: %s", join(accepted)),
+	}}
+}
+
+// Unfit is the 406 of an answer that has no form that was asked for.
+func Unfit(message string) error {
+	return &statusError{metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable, Message: message,
 	}}
 }
 

@@ -192,10 +192,7 @@ func (d *document) addMeta(model object) {
 	if properties == nil {
 		properties = object{}
 	}
-	for name, schema := range d.typeMeta() {
-		properties[name] = schema
-	}
-	properties["metadata"] = d.models.ref(reflect.TypeFor[metav1.ObjectMeta]())
+	d.models.fields(reflect.TypeFor[metav1.PartialObjectMetadata](), nil, properties, new([]string))
 	model["properties"] = properties
 }
 

@@ -52,3 +52,23 @@ func FuzzApply(f *testing.F) {
 		}
 	})
 }
+
+// FuzzMerge: a merge is the library's, whatever document and patch are.
+func FuzzMerge(f *testing.F) {
+	f.Add([]byte(`{"a":{"b":1,"c":[{"d":null}]},"e":null}`), []byte(`{"a":{"b":null,"c":{"x":null}},"e":[{"f":null}]}`))
+	f.Add([]byte(`{"a":1,"a":{"b":2}}`), []byte(`{"a":{"b":{"c":null}},"\u0061":1e400}`))
+	f.Add([]byte(`{}`), []byte(` [null,{"a":null}] `))
+	f.Add([]byte(`{"a":"\ud800"}`), []byte(`{"b":"\ud800","<":null}`))
+	f.Fuzz(func(t *testing.T, doc, patch []byte) {
+		// A document is what the server wrote: valid, without a name twice.
+		var object map[string]any
+		if json.Unmarshal(doc, &object) != nil || object == nil {
+			return
+		}
+		written, err := json.Marshal(object)
+		if err != nil || depth(patch) > 100 || depth(written) > 100 {
+			return
+		}
+		agree(t, written, patch)
+	})
+}

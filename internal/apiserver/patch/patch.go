@@ -71,6 +71,9 @@ func (p *Patch) onJSON(ctx context.Context, current apis.Object) (apis.Object, e
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
+	if !json.Valid(p.Data) {
+		return nil, apierrors.NewBadRequest("invalid JSON patch")
+	}
 	var after []byte
 	var complaints []error
 	switch p.Type {
@@ -104,7 +107,11 @@ func encode(obj apis.Object) ([]byte, error) {
 
 // checkKind refuses a patch that makes an object of another kind or version.
 func (p *Patch) checkKind(obj apis.Object) error {
-	if gvk := obj.GetObjectKind().GroupVersionKind(); gvk != p.Form.GroupVersionKind {
+	gvk := obj.GetObjectKind().GroupVersionKind()
+	if _, custom := obj.(runtime.Unstructured); gvk.Kind == "" && !custom {
+		gvk.Kind = p.Form.Kind
+	}
+	if gvk != p.Form.GroupVersionKind {
 		return fmt.Errorf("unable to decode %s: the object is %s", gvk, p.Form.GroupVersionKind)
 	}
 	return nil
@@ -127,6 +134,9 @@ func (p *Patch) operations(before []byte) (after []byte, complaints []error, err
 			complaints[i] = fmt.Errorf("json patch %v", c)
 		}
 	}
+	if err := reasonable(before, p.Data); err != nil {
+		return nil, nil, err
+	}
 	ops, err := jsonpatch.DecodePatch(p.Data)
 	if err != nil {
 		return nil, nil, apierrors.NewBadRequest(err.Error())
@@ -135,10 +145,20 @@ func (p *Patch) operations(before []byte) (after []byte, complaints []error, err
 		return nil, nil, apierrors.NewRequestEntityTooLargeError(
 			fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxOperations, len(ops)))
 	}
-	if after, err = ops.Apply(before); err != nil {
+	if after, err = run(ops, before); err != nil {
 		return nil, nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
 	}
 	return after, complaints, nil
+}
+
+// run applies operations. The library panics over some that lack a value.
+func run(ops jsonpatch.Patch, doc []byte) (after []byte, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("an operation cannot be applied: %v", p)
+		}
+	}()
+	return ops.Apply(doc)
 }
 
 func (p *Patch) merge(before []byte) (after []byte, complaints []error, err error) {
@@ -159,6 +179,9 @@ func (p *Patch) strategic(ctx context.Context, current apis.Object) (apis.Object
 	if p.Form.IsUnstructured() {
 		return nil, UnsupportedMediaType(types.JSONPatchType, types.MergePatchType, types.ApplyYAMLPatchType)
 	}
+	if !json.Valid(p.Data) {
+		return nil, apierrors.NewBadRequest("invalid JSON patch")
+	}
 	before, err := runtime.DefaultUnstructuredConverter.ToUnstructured(current)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
@@ -173,6 +196,9 @@ func (p *Patch) strategic(ctx context.Context, current apis.Object) (apis.Object
 	}
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	if err := mergeable(before, changes); err != nil {
+		return nil, err
 	}
 	shown := fmt.Sprintf("%+v", changes)
 	after, err := strategicpatch.StrategicMergeMapPatch(before, changes, p.Form.New())

@@ -1,8 +1,10 @@
 package registry
 
 import (
+	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -106,6 +108,60 @@ func BenchmarkApplyDeployment(b *testing.B) {
 	defer measure(b)()
 	for i := 0; b.Loop(); i++ {
 		if _, err := w.patch(deployments, "web", types.ApplyYAMLPatchType, fmt.Sprintf(config, i)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// appliedPod is largePod as a person would apply it, with a name and a label.
+func appliedPod(b *testing.B) func(name, label string) string {
+	b.Helper()
+	p := largePod("NAME")
+	p.APIVersion, p.Kind = "v1", "Pod"
+	p.Labels = map[string]string{"LABEL": "x"}
+	data, err := json.Marshal(p)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return func(name, label string) string {
+		return strings.NewReplacer("NAME", name, "LABEL", label).Replace(string(data))
+	}
+}
+
+// BenchmarkApplyNewPod makes a pod by each apply.
+func BenchmarkApplyNewPod(b *testing.B) {
+	w := newWorld(b)
+	config := appliedPod(b)
+	defer measure(b)()
+	for i := 0; b.Loop(); i++ {
+		name := "p" + strconv.Itoa(i)
+		if _, err := w.patch(podsV1, name, types.ApplyYAMLPatchType, config(name, "a")); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkApplySamePod names the same fields each time, of which one changes.
+func BenchmarkApplySamePod(b *testing.B) {
+	w := newWorld(b)
+	config := appliedPod(b)
+	defer measure(b)()
+	for i := 0; b.Loop(); i++ {
+		text := strings.Replace(config("p", "a"), `"a":"x"`, fmt.Sprintf(`"a":"x%d"`, i), 1)
+		if _, err := w.patch(podsV1, "p", types.ApplyYAMLPatchType, text); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkApplyOtherFields names a label that the apply before did not, and not
+// the one that it did.
+func BenchmarkApplyOtherFields(b *testing.B) {
+	w := newWorld(b)
+	config := appliedPod(b)
+	defer measure(b)()
+	for i := 0; b.Loop(); i++ {
+		if _, err := w.patch(podsV1, "p", types.ApplyYAMLPatchType, config("p", "a"+strconv.Itoa(i%7))); err != nil {
 			b.Fatal(err)
 		}
 	}

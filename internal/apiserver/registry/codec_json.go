@@ -17,6 +17,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"proa/internal/apis"
+	"proa/internal/apiserver/codec/jsonplan"
 	"proa/internal/apiserver/wire"
 	"proa/internal/store"
 )
@@ -85,7 +86,7 @@ func (c *Codec) decodeJSON(r *apis.Resource, value []byte) (runtime.Object, sche
 func encodeCustom(u *unstructured.Unstructured) ([]byte, error) {
 	meta, ok := u.Object["metadata"].(map[string]any)
 	if !ok {
-		return line(u.Object)
+		return valueLine(u.Object)
 	}
 	object := make(map[string]any, len(u.Object))
 	for k, v := range u.Object {
@@ -98,8 +99,18 @@ func encodeCustom(u *unstructured.Unstructured) ([]byte, error) {
 		}
 	}
 	object["metadata"] = kept
-	return line(object)
+	return valueLine(object)
 }
+
+func valueLine(object map[string]any) ([]byte, error) {
+	scratch := lines.Get().(*[]byte)
+	defer lines.Put(scratch)
+	out, err := jsonplan.AppendValue((*scratch)[:0], object)
+	*scratch = out[:0]
+	return append(append(make([]byte, 0, len(out)+1), out...), '\n'), err
+}
+
+var lines = sync.Pool{New: func() any { return new([]byte) }}
 
 // line is JSON as upstream keeps it, with a line feed at the end.
 func line(v any) ([]byte, error) {

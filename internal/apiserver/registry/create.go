@@ -209,11 +209,13 @@ func (r *Registry) judgeCreate(ctx context.Context, tx *store.Tx, q *Request, ob
 			return err
 		}
 	}
-	obj.SetGeneration(1)
-	if res.NoGeneration {
+	switch {
+	case res.GenerationFromZero:
 		obj.SetGeneration(0)
+	case !res.NoGeneration:
+		obj.SetGeneration(1)
 	}
-	if errs := validate(ctx, res, obj); len(errs) > 0 {
+	if errs := validate(ctx, q.View, obj); len(errs) > 0 {
 		return invalid(res.GroupVersionKind().GroupKind(), obj.GetName(), errs)
 	}
 	if res.Warnings != nil {

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/utils/ptr"
 
@@ -34,6 +35,9 @@ func (r *Registry) Delete(ctx context.Context, q *Request, opts metav1.DeleteOpt
 		warning.AddWarning(ctx, "", jobOrphanWarning)
 	}
 	dryRun := isDryRun(opts.DryRun)
+	if ptr.Deref(opts.IgnoreStoreReadErrorWithClusterBreakingPotential, false) {
+		return nil, true, r.deleteUnreadable(ctx, q, dryRun)
+	}
 	var judged *store.Item
 	err = r.write(ctx, dryRun, func(tx *store.Tx) (err error) {
 		attempt := *opts.DeepCopy() // an attempt fills in the grace period
@@ -296,6 +300,10 @@ func (r *Registry) mayRemove(q *Request, obj apis.Object) bool {
 func (r *Registry) DeleteCollection(ctx context.Context, q *Request, opts metav1.DeleteOptions, list metav1.ListOptions) ([]*store.Item, error) {
 	if err := invalidOptions("DeleteOptions", metav1validation.ValidateDeleteOptions(&opts)); err != nil {
 		return nil, err
+	}
+	if ptr.Deref(opts.IgnoreStoreReadErrorWithClusterBreakingPotential, false) {
+		return nil, invalidOptions("DeleteOptions", field.ErrorList{field.Invalid(
+			field.NewPath("ignoreStoreReadErrorWithClusterBreakingPotential"), true, "is not allowed with DELETECOLLECTION, try again after removing the option")})
 	}
 	selected, err := r.List(ctx, q, list)
 	if err != nil {

@@ -22,11 +22,14 @@ const optimisticLock = "the object has been modified; please apply your changes 
 // client gets. StatusErrors and the context's errors pass through.
 func status(err error, gr schema.GroupResource, name string) error {
 	var api apierrors.APIStatus
+	var unreadable *store.Unreadable
 	switch {
 	case err == nil, errors.As(err, &api), errors.Is(err, context.Canceled):
 		return err
 	case errors.Is(err, context.DeadlineExceeded):
 		return apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
+	case errors.As(err, &unreadable):
+		return apierrors.NewInternalError(unreadable)
 	case errors.Is(err, store.ErrNotFound):
 		return apierrors.NewNotFound(gr, name)
 	case errors.Is(err, store.ErrExists):

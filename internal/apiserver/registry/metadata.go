@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"unicode"
 	"unicode/utf8"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
@@ -157,22 +159,65 @@ func nameValidator(r *apis.Resource) validation.ValidateNameFunc {
 }
 
 // validate returns what is wrong with an object to be created.
-func validate(ctx context.Context, r *apis.Resource, obj apis.Object) field.ErrorList {
-	errs := validation.ValidateObjectMetaAccessor(obj, r.Scope == apis.Namespaced, nameValidator(r), field.NewPath("metadata"))
-	if r.Validate != nil {
-		errs = append(errs, r.Validate(ctx, obj)...)
+func validate(ctx context.Context, v apis.View, obj apis.Object) field.ErrorList {
+	errs := validation.ValidateObjectMetaAccessor(metaOf(obj), v.Scope == apis.Namespaced, nameValidator(v.Resource), field.NewPath("metadata"))
+	errs = append(once(errs), validateFinalizers(v.Resource, obj)...)
+	check := v.Validate
+	if v.Served != nil && v.Served.Validate != nil {
+		check = v.Served.Validate
+	}
+	if check != nil {
+		errs = append(errs, check(ctx, obj)...)
 	}
 	return errs
 }
 
+// validateFinalizers wants a domain in the name of every finalizer but those of
+// the API itself.
+func validateFinalizers(r *apis.Resource, obj apis.Object) field.ErrorList {
+	if r.Custom != nil || r.AnyFinalizer {
+		return nil
+	}
+	var errs field.ErrorList
+	for i, name := range obj.GetFinalizers() {
+		switch name {
+		case string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents:
+			continue
+		}
+		if !strings.Contains(name, "/") {
+			at := field.NewPath("metadata", "finalizers").Index(i)
+			errs = append(errs, field.Invalid(at, name, "name is neither a standard finalizer name nor is it fully qualified"))
+		}
+	}
+	return errs
+}
+
+// once drops errors that were found twice.
+func once(errs field.ErrorList) field.ErrorList {
+	kept := errs[:0:0]
+	for _, e := range errs {
+		if !slices.ContainsFunc(kept, func(k *field.Error) bool { return k.Error() == e.Error() }) {
+			kept = append(kept, e)
+		}
+	}
+	return kept
+}
+
 // validateUpdate returns what is wrong with an object that replaces old.
-func validateUpdate(ctx context.Context, r *apis.Resource, sub *apis.Subresource, obj, old apis.Object) field.ErrorList {
+func validateUpdate(ctx context.Context, v apis.View, sub *apis.Subresource, obj, old apis.Object) field.ErrorList {
 	at := field.NewPath("metadata")
-	errs := validation.ValidateObjectMetaAccessor(obj, r.Scope == apis.Namespaced, segment, at)
-	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(obj, old, at)...)
-	check := r.ValidateUpdate
-	if sub != nil && sub.Scale == nil {
+	errs := validation.ValidateObjectMetaAccessor(metaOf(obj), v.Scope == apis.Namespaced, segment, at)
+	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(metaOf(obj), old, at)...)
+	errs = once(errs) // both look at labels, annotations and owners
+	if sub == nil {
+		errs = append(errs, validateFinalizers(v.Resource, obj)...)
+	}
+	check := v.ValidateUpdate
+	switch {
+	case sub != nil && sub.Scale == nil:
 		check = sub.ValidateUpdate
+	case v.Served != nil && v.Served.ValidateUpdate != nil:
+		check = v.Served.ValidateUpdate
 	}
 	if check != nil {
 		errs = append(errs, check(ctx, obj, old)...)
@@ -260,7 +305,7 @@ func unstructuredDifference(obj, old *unstructured.Unstructured) (c change) {
 	for _, pair := range [2][2]map[string]any{{obj.Object, old.Object}, {old.Object, obj.Object}} {
 		for name, value := range pair[0] {
 			other, ok := pair[1][name]
-			if name == "metadata" || ok && reflect.DeepEqual(value, other) {
+			if name == "metadata" || ok && sameValue(value, other) {
 				continue
 			}
 			c.any = true
@@ -283,7 +328,7 @@ func sameMeta(obj, old apis.Object) bool {
 		equality.Semantic.DeepEqual(obj.GetOwnerReferences(), old.GetOwnerReferences()) &&
 		obj.GetDeletionTimestamp().Equal(old.GetDeletionTimestamp()) &&
 		equality.Semantic.DeepEqual(obj.GetDeletionGracePeriodSeconds(), old.GetDeletionGracePeriodSeconds()) &&
-		sameManagers(obj.GetManagedFields(), old.GetManagedFields())
+		sameManaged(obj, old)
 }
 
 // sameManagers compares managedFields without their times.

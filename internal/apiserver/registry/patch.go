@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"proa/internal/apis"
+	"proa/internal/apiserver/codec/jsonplan"
 	"proa/internal/apiserver/patch"
 	"proa/internal/apiserver/wire"
 	"proa/internal/store"
@@ -92,6 +93,10 @@ func (r *Registry) applier(q *Request, data []byte, opts *metav1.PatchOptions) f
 // and a warning in Warn; unknown fields have no owner and always are an error, by the merge.
 func readApply(ctx context.Context, data []byte, directive string) (*unstructured.Unstructured, error) {
 	config := &unstructured.Unstructured{Object: map[string]any{}}
+	if object, ok := jsonplan.DecodeObject(data); ok {
+		config.Object = object
+		return config, nil
+	}
 	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) { // most clients send JSON, which reads much faster
 		if complaints, err := kjson.UnmarshalStrict(data, &config.Object); err == nil && (len(complaints) == 0 || !wire.Strict(directive)) {
 			return config, nil

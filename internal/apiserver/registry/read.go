@@ -32,6 +32,9 @@ func (r *Registry) Get(ctx context.Context, q *Request, opts metav1.GetOptions) 
 		return nil, err
 	}
 	item, err := r.store.Get(q.key())
+	if unreadable(err) && r.store.Reread(q.resource()) {
+		item, err = r.store.Get(q.key())
+	}
 	if err != nil {
 		return nil, status(err, q.resource(), q.Name)
 	}
@@ -66,8 +69,7 @@ func (r *Registry) reach(ctx context.Context, resourceVersion, what string) erro
 func parseRevision(s, what string) (int64, error) {
 	rev, err := strconv.ParseUint(s, 10, 63)
 	if err != nil {
-		return 0, apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("ListOptions").GroupKind(), "",
-			field.ErrorList{field.Invalid(field.NewPath(what), s, err.Error())})
+		return 0, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", field.Invalid(field.NewPath(what), s, err.Error())))
 	}
 	return int64(rev), nil
 }
@@ -96,7 +98,10 @@ func (r *Registry) List(ctx context.Context, q *Request, opts metav1.ListOptions
 	if err != nil {
 		return nil, err
 	}
-	list := page.collect(q, sel)
+	list, err := r.collect(page, q, sel)
+	if err != nil {
+		return nil, err
+	}
 	if c := q.View.Custom; c != nil && c.Prepare != nil {
 		objs := make([]apis.Object, len(list.Items))
 		for i, item := range list.Items {
@@ -116,6 +121,10 @@ type page struct {
 }
 
 func validateListOptions(opts *metav1.ListOptions, watching bool) error {
+	fromState := watching && (opts.ResourceVersion == "" || opts.ResourceVersion == "0")
+	if fromState && opts.Continue != "" { // such a watch lists first, not older than the version
+		opts.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
+	}
 	if opts.ResourceVersionMatch == "" && opts.SendInitialEvents == nil {
 		return nil
 	}

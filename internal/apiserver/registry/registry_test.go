@@ -300,7 +300,7 @@ func TestPatch(t *testing.T) {
 		{"JSON patch", types.JSONPatchType, `[{"op":"test","path":"/data/a","value":"1"},{"op":"replace","path":"/data/a","value":"9"}]`, `{"a":"9"}`},
 		{"strategic merge", types.StrategicMergePatchType, `{"data":{"b":"2"}}`, `{"a":"1","b":"2"}`},
 		{"JSON patch whose test fails", types.JSONPatchType, `[{"op":"test","path":"/data/a","value":"2"}]`, "the server rejected our request due to an error in our request"},
-		{"not JSON", types.MergePatchType, `{`, "error decoding patch: unexpected end of JSON input"},
+		{"not JSON", types.MergePatchType, `{`, "invalid JSON patch"},
 		{"an unknown field only warns", types.MergePatchType, `{"datum":{},"data":{"a":"3"}}`, `{"a":"3"}`},
 		{"a field of the wrong type", types.MergePatchType, `{"data":3}`, "cannot unmarshal number into Go struct field ConfigMap.data"},
 		{"an old resourceVersion", types.MergePatchType, `{"metadata":{"resourceVersion":"1"},"data":{"a":"3"}}`, "the object has been modified"},

@@ -40,7 +40,7 @@ func newSelector(q *Request, opts *metav1.ListOptions) (*selector, error) {
 	if opts.LabelSelector != "" {
 		l, err := labels.Parse(opts.LabelSelector)
 		if err != nil {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("unable to parse requirement: %v", trimParse(err)))
+			return nil, apierrors.NewBadRequest(err.Error())
 		}
 		s.labels, s.narrow = l, !l.Empty()
 	}
@@ -52,15 +52,6 @@ func newSelector(q *Request, opts *metav1.ListOptions) (*selector, error) {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	return s, s.addFields(q.View.Resource, f)
-}
-
-// trimParse drops the prefix that labels.Parse already gave its error.
-func trimParse(err error) string {
-	const prefix = "unable to parse requirement: "
-	if msg := err.Error(); len(msg) > len(prefix) && msg[:len(prefix)] == prefix {
-		return msg[len(prefix):]
-	}
-	return err.Error()
 }
 
 func (s *selector) addFields(res *apis.Resource, f fields.Selector) error {

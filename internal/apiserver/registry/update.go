@@ -15,6 +15,7 @@ import (
 
 	"proa/internal/admission"
 	"proa/internal/apis"
+	"proa/internal/apiserver/wire"
 	"proa/internal/store"
 )
 
@@ -82,7 +83,7 @@ func (r *Registry) Update(ctx context.Context, q *Request, obj apis.Object, opts
 	dedupOwners(ctx, obj, duplicateOwners)
 	return r.edit(ctx, q, &edit{
 		object: func(context.Context, apis.Object) (apis.Object, error) {
-			return obj.DeepCopyObject().(apis.Object), nil
+			return draftOf(obj), nil
 		},
 		record:  r.recorder(q, opts.FieldManager),
 		uid:     string(obj.GetUID()),
@@ -90,6 +91,15 @@ func (r *Registry) Update(ctx context.Context, q *Request, obj apis.Object, opts
 		options: &opts, dryRun: isDryRun(opts.DryRun), sub: sub,
 		createOptions: &metav1.CreateOptions{DryRun: opts.DryRun, FieldManager: opts.FieldManager, FieldValidation: opts.FieldValidation},
 	})
+}
+
+// draftOf copies an object as far as a write changes it. Of a custom resource that
+// is the metadata and which fields it has: whatever changes more makes a new object.
+func draftOf(obj apis.Object) apis.Object {
+	if _, custom := obj.(runtime.Unstructured); custom {
+		return wire.Detached(obj)
+	}
+	return obj.DeepCopyObject().(apis.Object)
 }
 
 // recorder notes plain writes of the request's manager.
@@ -130,6 +140,9 @@ func (r *Registry) edit(ctx context.Context, q *Request, e *edit) (item *store.I
 	}, &item)
 	if err != nil {
 		return nil, false, status(err, q.resource(), q.Name)
+	}
+	if from := e.draft.from; from != nil && !e.dryRun {
+		certificates().count(item.Object, from.Object)
 	}
 	if from := e.draft.from; e.dryRun && from != nil && item.Object != from.Object {
 		item.Object.SetResourceVersion(from.Object.GetResourceVersion()) // nothing else is to be told
@@ -236,10 +249,10 @@ func (r *Registry) prepareUpdate(ctx context.Context, tx *store.Tx, q *Request, 
 		}
 	}
 	differs := difference(res, obj, old)
-	if !res.NoGeneration && q.Subresource != "status" && differs.spec {
+	if !res.NoGeneration && !res.FixedGeneration && q.Subresource != "status" && differs.spec {
 		obj.SetGeneration(old.GetGeneration() + 1)
 	}
-	if errs := validateUpdate(ctx, res, e.sub, obj, old); len(errs) > 0 {
+	if errs := validateUpdate(ctx, q.View, e.sub, obj, old); len(errs) > 0 {
 		return change{}, invalid(res.GroupVersionKind().GroupKind(), obj.GetName(), errs)
 	}
 	if res.Warnings != nil && e.sub == nil {

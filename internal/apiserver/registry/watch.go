@@ -40,6 +40,7 @@ type Watch struct {
 	initialRev   int64
 	endOfInitial bool // the annotated bookmark is still due
 
+	from      int64  // changes up to this revision are passed over
 	bookmarks bool   // the client takes them
 	alarm     *alarm // nil: no bookmarks and no timeout
 }
@@ -88,10 +89,13 @@ func (r *Registry) begin(ctx context.Context, w *Watch, opts *metav1.ListOptions
 			return err
 		}
 		snapshot := r.store.Snapshot()
-		p := &page{snapshot: snapshot}
-		w.initial, w.initialRev = p.collect(w.q, w.sel).Items, snapshot.Revision()
+		first, err := r.collect(&page{snapshot: snapshot}, w.q, w.sel)
+		if err != nil {
+			return err
+		}
+		w.initial, w.initialRev = first.Items, first.Revision
 		w.endOfInitial = send != nil && opts.AllowWatchBookmarks
-		return w.open(r.store, snapshot.Revision())
+		return w.open(r.store, first.Revision)
 	}
 	if rv == "" || rv == "0" {
 		if err := r.reach(ctx, rv, "resourceVersion"); err != nil {
@@ -103,7 +107,12 @@ func (r *Registry) begin(ctx context.Context, w *Watch, opts *metav1.ListOptions
 	if err != nil {
 		return err
 	}
-	return w.open(r.store, rev)
+	err = w.open(r.store, rev)
+	if errors.Is(err, store.ErrFuture) { // it sees nothing until that revision is passed
+		w.from = rev
+		return w.open(r.store, r.store.Revision())
+	}
+	return err
 }
 
 func (w *Watch) open(s *store.Store, from int64) error {
@@ -157,10 +166,12 @@ func (w *Watch) Next(ctx context.Context) ([]Event, error) {
 			return nil, err
 		}
 		for i := range changes {
-			w.add(&changes[i])
+			if changes[i].Item.Revision > w.from {
+				w.add(&changes[i])
+			}
 		}
 		if due == dueBookmark {
-			w.batch = append(w.batch, w.bookmark(max(w.source.Revision(), w.initialRev), nil))
+			w.batch = append(w.batch, w.bookmark(max(w.source.Revision(), w.initialRev, w.from), nil))
 		}
 		if len(w.batch) > 0 {
 			return w.batch, nil

@@ -23,6 +23,7 @@ type Flags struct {
 	anonymous      bool
 	authentication configfile.Path
 	oidc           oidcFlags
+	accounts       accountFlags
 	tokenFile      configfile.Path
 	tokenWebhook   struct {
 		kubeconfig configfile.Path
@@ -50,6 +51,7 @@ func (f *Flags) Add(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.anonymous, "anonymous-auth", true, "let requests without credentials in as system:anonymous")
 	fs.Var(&f.authentication, "authentication-config", "file with an AuthenticationConfiguration: JWT authenticators and anonymous access; read again when it changes")
 	f.oidc.add(fs)
+	f.accounts.add(fs)
 	fs.Var(&f.tokenFile, "token-auth-file", "file with static tokens: token,user,uid,\"group1,group2\"")
 	fs.Var(&f.tokenWebhook.kubeconfig, "authentication-token-webhook-config-file", "kubeconfig of a webhook that answers TokenReviews")
 	fs.StringVar(&f.tokenWebhook.version, "authentication-token-webhook-version", "v1beta1", "version of authentication.k8s.io that the webhook speaks")
@@ -71,6 +73,9 @@ func (f *Flags) Add(fs *pflag.FlagSet) {
 
 // Apply reads the files that the flags name and changes c to what they ask for.
 func (f *Flags) Apply(c *auth.Config) error {
+	if err := f.accounts.apply(c); err != nil {
+		return err
+	}
 	if err := f.authenticate(c); err != nil {
 		return err
 	}

@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -44,7 +46,7 @@ var errInvalidated = errors.New("service account token has been invalidated")
 // AuthenticateToken tells who a bearer token is. A token that some other issuer
 // made is no one's here and no error.
 func (s *Service) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	c, mine, err := s.verify(token)
+	c, mine, err := s.verify(ctx, token)
 	if err != nil || !mine {
 		return nil, false, err
 	}
@@ -66,42 +68,42 @@ func (s *Service) AuthenticateToken(ctx context.Context, token string) (*authent
 
 // verify checks the signature and returns the claims; mine is false for tokens
 // of other issuers.
-func (s *Service) verify(token string) (_ *claims, mine bool, _ error) {
+func (s *Service) verify(ctx context.Context, token string) (_ *claims, mine bool, _ error) {
 	if len(token) > maxTokenBytes || !s.issuedHere(token) {
 		return nil, false, nil
 	}
-	key := sha256.Sum256([]byte(token))
-	if c, ok := s.verified.Get(key); ok {
-		return c.(*claims), true, nil
+	digest := sha256.Sum256([]byte(token))
+	if seen, ok := s.verified.Get(digest); ok {
+		v := seen.(*verified)
+		for _, key := range s.signer.Keys(ctx, v.kid) {
+			if key.same(v.key) {
+				return v.claims, true, nil
+			}
+		}
 	}
-	parsed, err := jwt.ParseSigned(token, s.algs)
+	parsed, err := jwt.ParseSigned(token, algorithms)
 	if err != nil {
 		return nil, true, errors.New("service account token is malformed")
 	}
-	c := &claims{}
-	for _, candidate := range s.candidates(parsed.Headers[0].KeyID) {
-		if err = parsed.Claims(candidate, c); err == nil {
-			s.verified.Add(key, c)
+	kid, c := parsed.Headers[0].KeyID, &claims{}
+	keys := s.signer.Keys(ctx, kid)
+	if len(keys) == 0 {
+		return nil, true, errors.New("invalid signature, no keys found")
+	}
+	for _, key := range keys {
+		if err = parsed.Claims(key.Key, c); err == nil {
+			s.verified.Add(digest, &verified{claims: c, kid: kid, key: key})
 			return c, true, nil
 		}
 	}
 	return nil, true, errors.New("service account token signature could not be verified")
 }
 
-// candidates are the keys that may have made a token: the one it names, or all
-// when it names none.
-func (s *Service) candidates(kid string) []any {
-	if kid != "" {
-		if key, ok := s.keys[kid]; ok {
-			return []any{key.Key}
-		}
-		return nil
-	}
-	var all []any
-	for _, key := range sortedKeys(s.keys) {
-		all = append(all, key.Key)
-	}
-	return all
+// verified is a signature that was good, by a key that may be gone since.
+type verified struct {
+	claims *claims
+	kid    string // in the token; may be empty
+	key    Key
 }
 
 // issuedHere reads the unverified issuer, so that other token authenticators
@@ -121,7 +123,7 @@ func (s *Service) issuedHere(token string) bool {
 	if json.Unmarshal(payload, &c) != nil {
 		return false
 	}
-	return c.Issuer == s.issuer || c.Issuer == legacyIssuer
+	return slices.Contains(s.issuers, c.Issuer) || c.Issuer == legacyIssuer
 }
 
 // matchAudiences returns the audiences that both the token and the asker name.
@@ -129,6 +131,8 @@ func (s *Service) issuedHere(token string) bool {
 func (s *Service) matchAudiences(ctx context.Context, c *claims) (authenticator.Audiences, error) {
 	named := authenticator.Audiences(c.Audience)
 	if len(named) == 0 {
+		audit.AddAuditAnnotation(ctx, "authentication.k8s.io/legacy-token", c.Subject)
+		used().legacy.Inc()
 		named = s.audiences
 	}
 	asked, ok := authenticator.AudiencesFrom(ctx)
@@ -164,6 +168,9 @@ func (s *Service) checkBound(ctx context.Context, c *claims) (*serviceaccount.Se
 	if k.WarnAfter != nil && now.After(k.WarnAfter.Time()) {
 		audit.AddAuditAnnotation(ctx, "authentication.k8s.io/stale-token",
 			fmt.Sprintf("subject: %s, seconds after warning threshold: %.0f", c.Subject, now.Sub(k.WarnAfter.Time()).Seconds()))
+		used().stale.Inc()
+	} else {
+		used().valid.Inc()
 	}
 	return k.info(c.ID), nil
 }
@@ -252,39 +259,39 @@ func (s *Service) checkLegacy(ctx context.Context, c *claims, token string) (*se
 	if err := checkAccount(sn, c.LegacyNamespace, account, s.clock.Now()); err != nil {
 		return nil, err
 	}
-	audit.AddAuditAnnotation(ctx, "authentication.k8s.io/legacy-token", c.Subject)
-	if since := secret.Labels[invalidSinceLabel]; since != "" {
-		return nil, fmt.Errorf("the token in secret %s/%s for service account %s/%s has been marked invalid since %s. Use tokens from the TokenRequest API or manually created secret-based tokens, or remove the '%s' label from the secret to temporarily allow use of this token",
-			c.LegacyNamespace, c.LegacySecret, c.LegacyNamespace, c.LegacyAccount, since, invalidSinceLabel)
-	}
-	s.warnGenerated(ctx, sn, c)
-	return &serviceaccount.ServiceAccountInfo{Namespace: c.LegacyNamespace, Name: c.LegacyAccount, UID: c.LegacyAccountUID},
+	if secret.Labels[invalidSinceLabel] != "" {
+		audit.AddAuditAnnotation(ctx, "authentication.k8s.io/legacy-token-invalidated", secret.Name+"/"+secret.Namespace)
+		used().lost.Inc()
 		s.stampUse(ctx, secretKey, secret)
+		return nil, fmt.Errorf("the token in secret %s/%s for service account %s/%s has been marked invalid. Use tokens from the TokenRequest API or manually created secret-based tokens, or remove the '%s' label from the secret to temporarily allow use of this token",
+			c.LegacyNamespace, c.LegacySecret, c.LegacyNamespace, c.LegacyAccount, invalidSinceLabel)
+	}
+	if generated(sn, c) {
+		warning.AddWarning(ctx, "", "Use tokens from the TokenRequest API or manually created secret-based tokens instead of auto-generated secret-based tokens.")
+		audit.AddAuditAnnotation(ctx, "authentication.k8s.io/legacy-token-autogenerated-secret", secret.Name)
+		used().auto.Inc()
+	} else {
+		audit.AddAuditAnnotation(ctx, "authentication.k8s.io/legacy-token-manual-secret", secret.Name)
+		used().manual.Inc()
+	}
+	s.stampUse(ctx, secretKey, secret)
+	return &serviceaccount.ServiceAccountInfo{Namespace: c.LegacyNamespace, Name: c.LegacyAccount, UID: c.LegacyAccountUID}, nil
 }
 
-// warnGenerated warns about Secrets that old servers made for every service
-// account: those the account lists.
-func (s *Service) warnGenerated(ctx context.Context, sn *store.Snapshot, c *claims) {
-	item, err := sn.Get(store.Key{Resource: serviceAccounts, Namespace: c.LegacyNamespace, Name: c.LegacyAccount})
-	if err != nil {
-		return
-	}
-	sa, ok := item.Object.(*corev1.ServiceAccount)
-	if !ok {
-		return
-	}
-	for _, listed := range sa.Secrets {
-		if listed.Name == c.LegacySecret {
-			warning.AddWarning(ctx, "", "Use tokens from the TokenRequest API or manually created secret-based tokens instead of auto-generated secret-based tokens.")
-			return
-		}
-	}
+// generated reports whether a token's Secret is one of those that old servers made
+// for every service account: those the account lists.
+func generated(sn *store.Snapshot, c *claims) bool {
+	sa, err := get[*corev1.ServiceAccount](sn, serviceAccounts, c.LegacyNamespace, c.LegacyAccount)
+	return err == nil && slices.ContainsFunc(sa.Secrets, func(listed corev1.ObjectReference) bool { return listed.Name == c.LegacySecret })
 }
 
-func (s *Service) stampUse(ctx context.Context, key store.Key, secret *corev1.Secret) error {
-	today := s.clock.Now().UTC().Format(time.DateOnly)
-	if secret.Labels[lastUsedLabel] == today {
-		return nil
+// stampUse notes the day on a Secret. Another server's day may have begun already.
+// The token is good even where that cannot be noted.
+func (s *Service) stampUse(ctx context.Context, key store.Key, secret *corev1.Secret) {
+	now := s.clock.Now().UTC()
+	today := now.Format(time.DateOnly)
+	if last := secret.Labels[lastUsedLabel]; last == today || last == now.AddDate(0, 0, 1).Format(time.DateOnly) {
+		return
 	}
 	_, err := s.store.Update(ctx, func(tx *store.Tx) error {
 		item, err := tx.Get(key)
@@ -301,7 +308,6 @@ func (s *Service) stampUse(ctx context.Context, key store.Key, secret *corev1.Se
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("note use of token in %s: %w", key, err)
+		slog.Error("Note the use of a token", "secret", key.String(), "err", err)
 	}
-	return nil
 }

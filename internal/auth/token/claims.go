@@ -63,7 +63,7 @@ func refOf(obj metav1.Object) *ref {
 func (s *Service) boundClaims(sa *corev1.ServiceAccount, to binding, audiences []string, jti string, now time.Time, life, warnAfter time.Duration) bound {
 	c := bound{
 		Claims: jwt.Claims{
-			Issuer:    s.issuer,
+			Issuer:    s.issuers[0],
 			Subject:   serviceaccount.MakeUsername(sa.Namespace, sa.Name),
 			Audience:  audiences,
 			IssuedAt:  jwt.NewNumericDate(now),

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-jose/go-jose/v4"
 	"github.com/google/uuid"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -63,7 +62,7 @@ func (s *Service) Request(ctx context.Context, namespace, name string, req *auth
 	}
 	life, warnAfter := s.life(ctx, req, to)
 	jti := uuid.NewString()
-	token, err := s.sign(s.boundClaims(sa, to, req.Spec.Audiences, jti, now, life, warnAfter))
+	token, err := s.sign(ctx, s.boundClaims(sa, to, req.Spec.Audiences, jti, now, life, warnAfter))
 	if err != nil {
 		return nil, fmt.Errorf("failed to generate token: %w", err)
 	}
@@ -181,6 +180,9 @@ func (s *Service) life(ctx context.Context, req *authenticationv1.TokenRequest, 
 	if to.pod == nil || life != projectedLife || !own {
 		return life, 0
 	}
+	if s.exactLives {
+		return life, 0
+	}
 	extended := extendedLife
 	if limit > 0 {
 		extended = min(extended, s.maxLife)
@@ -204,16 +206,11 @@ func get[T store.Object](sn *store.Snapshot, gr schema.GroupResource, namespace,
 	return obj, nil
 }
 
-func sorted(s []string) []string {
-	slices.Sort(s)
-	return s
-}
-
-func sortedKeys(keys map[string]jose.JSONWebKey) []jose.JSONWebKey {
-	out := make([]jose.JSONWebKey, 0, len(keys))
+func sortedKeys(keys map[string]Key) []Key {
+	out := make([]Key, 0, len(keys))
 	for _, k := range keys {
 		out = append(out, k)
 	}
-	slices.SortFunc(out, func(a, b jose.JSONWebKey) int { return strings.Compare(a.KeyID, b.KeyID) })
+	slices.SortFunc(out, func(a, b Key) int { return strings.Compare(a.KeyID, b.KeyID) })
 	return out
 }

@@ -7,6 +7,7 @@
 package token
 
 import (
+	"context"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -17,8 +18,8 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
-	"github.com/go-jose/go-jose/v4/jwt"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/utils/clock"
@@ -37,102 +38,75 @@ const (
 	maxTokenBytes  = 16384 // longer ones are not parsed
 )
 
-// Config describes a Service. Store and Key are required.
+// Config describes a Service. Store, and Key or Signer, are required.
 type Config struct {
 	Store *store.Store
 	Clock clock.PassiveClock
 
-	Issuer    string   // default DefaultIssuer
-	Audiences []string // of this server; default the issuer
+	// Issuers are the iss claims of tokens that are good here; the first is that of
+	// new ones. Default DefaultIssuer.
+	Issuers   []string
+	Audiences []string // of this server; default the issuers
 	JWKSURI   string   // default <Issuer>/openid/v1/jwks
 
-	Key              crypto.Signer      // ECDSA P-256 or RSA
+	Key              crypto.Signer      // ECDSA or RSA
 	VerificationKeys []crypto.PublicKey // accepted and published besides Key's own
+	Signer           Signer             // instead of both
 
 	MaxLife time.Duration // caps what clients ask for; 0: no cap
+	// ExactLives lets no token of a pod live longer than was asked for.
+	ExactLives bool
 }
 
 // Service issues and verifies the tokens of one cluster.
 type Service struct {
-	store     *store.Store
-	clock     clock.PassiveClock
-	issuer    string
-	audiences authenticator.Audiences
-	maxLife   time.Duration
+	store      *store.Store
+	clock      clock.PassiveClock
+	issuers    []string
+	audiences  authenticator.Audiences
+	jwksURI    string
+	maxLife    time.Duration
+	exactLives bool
 
-	signer    jose.Signer
-	keys      map[string]jose.JSONWebKey // by kid
-	algs      []jose.SignatureAlgorithm
-	discovery []byte
-	jwks      []byte
-
-	verified *lru.Cache // sha256 of token -> *claims
+	signer   Signer
+	verified *lru.Cache // sha256 of token -> *verified
 }
 
-// New returns a service that signs with c.Key.
+// New returns a service that signs with c.Key or c.Signer.
 func New(c Config) (*Service, error) {
-	if c.Key == nil {
+	if c.Key == nil && c.Signer == nil {
 		return nil, errors.New("service account tokens: no signing key")
 	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}
-	if c.Issuer == "" {
-		c.Issuer = DefaultIssuer
+	if len(c.Issuers) == 0 {
+		c.Issuers = []string{DefaultIssuer}
 	}
 	if len(c.Audiences) == 0 {
-		c.Audiences = []string{c.Issuer}
+		c.Audiences = c.Issuers
 	}
 	if c.JWKSURI == "" {
-		c.JWKSURI = c.Issuer + "/openid/v1/jwks"
+		c.JWKSURI = c.Issuers[0] + "/openid/v1/jwks"
 	}
 	s := &Service{
-		store: c.Store, clock: c.Clock, issuer: c.Issuer, audiences: c.Audiences, maxLife: c.MaxLife,
-		keys: map[string]jose.JSONWebKey{}, verified: lru.New(verifiedTokens),
+		store: c.Store, clock: c.Clock, issuers: c.Issuers, audiences: c.Audiences, maxLife: c.MaxLife, exactLives: c.ExactLives,
+		jwksURI: c.JWKSURI, signer: c.Signer, verified: lru.New(verifiedTokens),
 	}
-	if err := s.addKeys(c); err != nil {
-		return nil, err
+	if s.signer != nil {
+		return s, nil
 	}
-	return s, s.publish(c.JWKSURI)
+	var err error
+	s.signer, err = newKeyring(c.Key, c.VerificationKeys...)
+	return s, err
 }
 
-func (s *Service) addKeys(c Config) error {
-	signing, err := publicJWK(c.Key.Public())
-	if err != nil {
-		return fmt.Errorf("service account signing key: %w", err)
-	}
-	s.keys[signing.KeyID] = signing
-	for _, public := range c.VerificationKeys {
-		key, err := publicJWK(public)
-		if err != nil {
-			return fmt.Errorf("service account verification key: %w", err)
-		}
-		s.keys[key.KeyID] = key
-	}
-	seen := map[string]bool{}
-	for _, key := range s.keys {
-		if !seen[key.Algorithm] {
-			seen[key.Algorithm] = true
-			s.algs = append(s.algs, jose.SignatureAlgorithm(key.Algorithm))
-		}
-	}
-	s.signer, err = newSigner(c.Key, signing)
-	return err
-}
-
-// newSigner signs with key, whose public half is as published.
-func newSigner(key crypto.Signer, public jose.JSONWebKey) (jose.Signer, error) {
-	private := jose.JSONWebKey{Key: key, KeyID: public.KeyID, Algorithm: public.Algorithm}
-	return jose.NewSigner(jose.SigningKey{Algorithm: jose.SignatureAlgorithm(public.Algorithm), Key: private}, nil)
-}
-
-func publicJWK(public crypto.PublicKey) (jose.JSONWebKey, error) {
+func publicKey(public crypto.PublicKey) (Key, error) {
 	id, err := pki.KeyID(public)
 	if err != nil {
-		return jose.JSONWebKey{}, err
+		return Key{}, err
 	}
-	alg, err := algorithm(public)
-	return jose.JSONWebKey{Key: public, KeyID: id, Algorithm: string(alg), Use: "sig"}, err
+	return NewKey(id, public)
 }
 
 func algorithm(public crypto.PublicKey) (jose.SignatureAlgorithm, error) {
@@ -152,21 +126,27 @@ func algorithm(public crypto.PublicKey) (jose.SignatureAlgorithm, error) {
 	return "", fmt.Errorf("unusable key type %T, must be RSA or ECDSA on P-256, P-384 or P-521", public)
 }
 
-// Issuer is the iss claim of this server's tokens.
-func (s *Service) Issuer() string { return s.issuer }
+// Issuers are the iss claims of this server's tokens.
+func (s *Service) Issuers() []string { return s.issuers }
 
 // Audiences are those this server answers to.
 func (s *Service) Audiences() authenticator.Audiences { return s.audiences }
 
-func (s *Service) sign(claims any) (string, error) {
-	return jwt.Signed(s.signer).Claims(claims).Serialize()
+func (s *Service) sign(ctx context.Context, claims any) (string, error) {
+	payload, err := json.Marshal(claims)
+	if err != nil {
+		return "", err
+	}
+	return s.signer.Sign(ctx, payload)
 }
 
 // Legacy returns the token that belongs into a Secret of type
 // kubernetes.io/service-account-token. It has no end but that of the Secret and
 // the service account.
 func (s *Service) Legacy(sa *corev1.ServiceAccount, secret *corev1.Secret) (string, error) {
-	return s.sign(legacy{
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return s.sign(ctx, legacy{
 		Issuer: legacyIssuer, Subject: serviceaccount.MakeUsername(sa.Namespace, sa.Name),
 		Namespace: sa.Namespace, Secret: secret.Name, Account: sa.Name, UID: string(sa.UID),
 	})
@@ -174,37 +154,46 @@ func (s *Service) Legacy(sa *corev1.ServiceAccount, secret *corev1.Secret) (stri
 
 // LegacyIssuer is Service.Legacy for a process that holds a key and serves nothing.
 func LegacyIssuer(key crypto.Signer) (func(*corev1.ServiceAccount, *corev1.Secret) (string, error), error) {
-	public, err := publicJWK(key.Public())
-	if err != nil {
-		return nil, fmt.Errorf("service account signing key: %w", err)
-	}
-	s := &Service{}
-	s.signer, err = newSigner(key, public)
-	return s.Legacy, err
+	ring, err := newKeyring(key)
+	return (&Service{signer: ring}).Legacy, err
 }
 
-// Discovery is the document at /.well-known/openid-configuration.
-func (s *Service) Discovery() []byte { return s.discovery }
-
-// JWKS is the document at /openid/v1/jwks.
-func (s *Service) JWKS() []byte { return s.jwks }
-
-func (s *Service) publish(jwksURI string) error {
-	algs := make([]string, 0, len(s.algs))
-	for _, a := range s.algs {
-		algs = append(algs, string(a))
+// published are the keys that everybody may know.
+func (s *Service) published() []jose.JSONWebKey {
+	var keys []jose.JSONWebKey
+	for _, key := range s.signer.Keys(context.Background(), "") {
+		if !key.Unpublished {
+			keys = append(keys, key.JSONWebKey)
+		}
 	}
-	set := jose.JSONWebKeySet{Keys: sortedKeys(s.keys)}
-	var err error
-	if s.jwks, err = json.Marshal(set); err != nil {
-		return err
+	return keys
+}
+
+// JWKS is the document at /openid/v1/jwks, and how long it may be taken for
+// current.
+func (s *Service) JWKS() (document []byte, maxAge time.Duration) {
+	document, err := json.Marshal(jose.JSONWebKeySet{Keys: s.published()})
+	if err != nil {
+		return nil, 0
 	}
-	s.discovery, err = json.Marshal(struct {
+	return document, s.signer.MaxAge()
+}
+
+// Discovery is the document at /.well-known/openid-configuration, likewise.
+func (s *Service) Discovery() (document []byte, maxAge time.Duration) {
+	algs := sets.New[string]()
+	for _, key := range s.published() {
+		algs.Insert(key.Algorithm)
+	}
+	document, err := json.Marshal(struct {
 		Issuer        string   `json:"issuer"`
 		JWKSURI       string   `json:"jwks_uri"`
 		ResponseTypes []string `json:"response_types_supported"`
 		SubjectTypes  []string `json:"subject_types_supported"`
 		Algorithms    []string `json:"id_token_signing_alg_values_supported"`
-	}{s.issuer, jwksURI, []string{"id_token"}, []string{"public"}, sorted(algs)})
-	return err
+	}{s.issuers[0], s.jwksURI, []string{"id_token"}, []string{"public"}, sets.List(algs)})
+	if err != nil {
+		return nil, 0
+	}
+	return document, s.signer.MaxAge()
 }

@@ -194,7 +194,7 @@ func TestOnlyOwnKeysAreTrusted(t *testing.T) {
 	if _, ok, err := rotated.AuthenticateToken(t.Context(), token); !ok {
 		t.Errorf("refused a token of an old key: %v", err)
 	}
-	elsewhere := newWorld(t, Config{Issuer: "https://elsewhere"}, account())
+	elsewhere := newWorld(t, Config{Issuers: []string{"https://elsewhere"}}, account())
 	if _, ok, err := elsewhere.AuthenticateToken(t.Context(), token); ok || err != nil {
 		t.Errorf("another issuer's token: %v %v, want no opinion", ok, err)
 	}
@@ -210,14 +210,15 @@ func TestRSAKeysSignToo(t *testing.T) {
 		t.Error(err)
 	}
 	var set struct{ Keys []map[string]any }
-	if err := json.Unmarshal(w.JWKS(), &set); err != nil {
+	keys, _ := w.JWKS()
+	if err := json.Unmarshal(keys, &set); err != nil {
 		t.Fatal(err)
 	}
 	if len(set.Keys) != 1 || set.Keys[0]["alg"] != "RS256" || set.Keys[0]["d"] != nil {
 		t.Errorf("keys %v", set.Keys)
 	}
-	if !strings.Contains(string(w.Discovery()), `"jwks_uri":"https://kubernetes.default.svc.cluster.local/openid/v1/jwks"`) {
-		t.Errorf("discovery %s", w.Discovery())
+	if document, _ := w.Discovery(); !strings.Contains(string(document), `"jwks_uri":"https://kubernetes.default.svc.cluster.local/openid/v1/jwks"`) {
+		t.Errorf("discovery %s", document)
 	}
 }
 

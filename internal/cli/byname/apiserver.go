@@ -2,7 +2,6 @@ package byname
 
 import (
 	"context"
-	"crypto"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -17,11 +16,9 @@ import (
 	"github.com/spf13/pflag"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/client-go/util/keyutil"
 
 	"proa/internal/apis/builtin"
 	"proa/internal/apiserver/connect"
-	"proa/internal/auth"
 	"proa/internal/controlplane"
 	"proa/internal/store/etcd"
 )
@@ -46,14 +43,6 @@ type apiServer struct {
 	featureGates string
 	runtime      string
 
-	accounts struct {
-		issuers    []string
-		jwksURI    string
-		audiences  []string
-		keyFiles   []string
-		signingKey string
-		maxLife    time.Duration
-	}
 	serviceCIDRs string
 	nodePorts    utilnet.PortRange
 
@@ -70,7 +59,6 @@ func (s *apiServer) add(fs *pflag.FlagSet) {
 	fs.StringVar(&s.externalHostname, "external-hostname", "", "name that the API tells clients as its own")
 	fs.BoolVar(&s.allowPrivileged, "allow-privileged", false, "allow privileged containers")
 	s.addStorage(fs)
-	s.addAccounts(fs)
 	fs.StringVar(&s.serviceCIDRs, "service-cluster-ip-range", "10.0.0.0/24", "ranges that Services get their addresses from, at most one per IP family")
 	s.nodePorts = utilnet.PortRange{Base: 30000, Size: 2768}
 	fs.Var(&s.nodePorts, "service-node-port-range", "ports of Services that are visible on nodes")
@@ -95,16 +83,6 @@ func (s *apiServer) addStorage(fs *pflag.FlagSet) {
 }
 
 const protobuf = "application/vnd.kubernetes.protobuf"
-
-func (s *apiServer) addAccounts(fs *pflag.FlagSet) {
-	a := &s.accounts
-	fs.StringArrayVar(&a.issuers, "service-account-issuer", nil, "iss claim of service account tokens")
-	fs.StringVar(&a.jwksURI, "service-account-jwks-uri", "", "URL of the keys that discovery of service account tokens announces (default: <issuer>/openid/v1/jwks)")
-	fs.StringSliceVar(&a.audiences, "api-audiences", nil, "audiences of tokens that are good here (default: the issuer)")
-	fs.StringArrayVar(&a.keyFiles, "service-account-key-file", nil, "PEM keys or certificates that verify service account tokens (default: the signing key)")
-	fs.StringVar(&a.signingKey, "service-account-signing-key-file", "", "PEM key that signs service account tokens")
-	fs.DurationVar(&a.maxLife, "service-account-max-token-expiration", 0, "longest life of a token; 0: no limit")
-}
 
 // run serves until ctx ends.
 func (s *apiServer) run(ctx context.Context) error {
@@ -139,10 +117,7 @@ func (s *apiServer) validate() error {
 	refuse(s.backend != "etcd3", "--storage-backend invalid, allowed values: etcd3. If not specified, it will default to 'etcd3'")
 	refuse(s.mediaType != protobuf, fmt.Sprintf("--storage-media-type %q invalid, allowed values: %s", s.mediaType, protobuf))
 	refuse(s.port < 1 || s.port > 65535, fmt.Sprintf("--secure-port %d must be between 1 and 65535, inclusive. It cannot be turned off with 0", s.port))
-	refuse(len(s.accounts.issuers) == 0, "service-account-issuer is a required flag")
-	refuse(len(s.accounts.issuers) > 1, "--service-account-issuer: one issuer at a time")
-	refuse(s.accounts.signingKey == "" || len(s.accounts.issuers) == 0, "--service-account-signing-key-file and --service-account-issuer are required flags")
-	return utilerrors.NewAggregate(errs)
+	return utilerrors.NewAggregate(append(errs, s.Flags.RequireAccounts()...))
 }
 
 func (s *apiServer) config() (c controlplane.Config, err error) {
@@ -166,9 +141,6 @@ func (s *apiServer) config() (c controlplane.Config, err error) {
 		c.Registry.AdvertiseAddress = advertised
 	}
 	c.Admission.NoPrivileged = !s.allowPrivileged
-	if c.Auth, err = s.authentication(); err != nil {
-		return c, err
-	}
 	host := s.externalHostname
 	if host == "" {
 		host = advertised.String()
@@ -225,31 +197,6 @@ func (s *apiServer) certificate(advertised netip.Addr, services netip.Prefix) (*
 	names := []string{"kubernetes.default.svc", "kubernetes.default", "kubernetes", "localhost"}
 	ips := []net.IP{net.IPv4(127, 0, 0, 1), advertised.AsSlice(), services.Masked().Addr().Next().AsSlice()}
 	return s.serving.tls(names, ips)
-}
-
-// authentication is what the flags of service accounts say.
-func (s *apiServer) authentication() (auth.Config, error) {
-	a := s.accounts
-	c := auth.Config{Issuer: a.issuers[0], JWKSURI: a.jwksURI, Audiences: a.audiences, MaxTokenLife: a.maxLife}
-	key, err := keyutil.PrivateKeyFromFile(a.signingKey)
-	if err != nil {
-		return c, fmt.Errorf("failed to parse service-account-issuer-key-file: %w", err)
-	}
-	signer, ok := key.(crypto.Signer)
-	if !ok {
-		return c, fmt.Errorf("--service-account-signing-key-file: a %T cannot sign", key)
-	}
-	c.ServiceAccountKey = signer
-	for _, file := range a.keyFiles {
-		keys, err := keyutil.PublicKeysFromFile(file)
-		if err != nil {
-			return c, fmt.Errorf("--service-account-key-file: %w", err)
-		}
-		for _, k := range keys {
-			c.VerificationKeys = append(c.VerificationKeys, k)
-		}
-	}
-	return c, nil
 }
 
 // kubelets says how node agents are reached.

@@ -72,6 +72,7 @@ func TestHelpListsTheFlagsThatToolsGive(t *testing.T) {
 
 func TestWhatUpstreamRefusesIsRefused(t *testing.T) {
 	enough := []string{"--etcd-servers=http://127.0.0.1:1", "--service-account-issuer=https://a", "--service-account-signing-key-file=/none"}
+	elects := []string{"--master=http://127.0.0.1:1", "--secure-port=0"}
 	tests := []struct {
 		name, daemon string
 		args         []string
@@ -86,6 +87,11 @@ func TestWhatUpstreamRefusesIsRefused(t *testing.T) {
 		{"a range that is none", "kube-apiserver", append(enough, "--service-cluster-ip-range=x"), `--service-cluster-ip-range: netip.ParsePrefix("x"): no '/'`},
 		{"an unknown controller", "kube-controller-manager", []string{"--kubeconfig=/none", "--controllers=nope"}, "stat /none: no such file or directory"},
 		{"a range for nobody", "kube-controller-manager", []string{"--cluster-cidr=10.0.0.0/16"}, "--cluster-cidr needs --allocate-node-cidrs"},
+		{"a lock in Endpoints", "kube-controller-manager", append(elects, "--leader-elect-resource-lock=endpoints"), "error creating lock: endpoints lock is removed, migrate to leases"},
+		{"a lock in a ConfigMap", "kube-controller-manager", append(elects, "--leader-elect-resource-lock=configmaps"), "error creating lock: configmaps lock is removed, migrate to leases"},
+		{"a lock in Endpoints and a Lease", "kube-controller-manager", append(elects, "--leader-elect-resource-lock=endpointsleases"), "error creating lock: endpointsleases lock is removed, migrate to leases"},
+		{"a lock in a ConfigMap and a Lease", "kube-controller-manager", append(elects, "--leader-elect-resource-lock=configmapsleases"), "error creating lock: configmapsleases lock is removed, migrated to leases"},
+		{"a scheduler's lock in Endpoints and a Lease", "kube-scheduler", append(elects, "--leader-elect-resource-lock=endpointsleases"), `leaderElection.resourceLock: Invalid value: "endpointsleases": resourceLock value must be "leases"`},
 		{"a scheduler file that is not there", "kube-scheduler", []string{"--config=/none"}, "--config: open /none: no such file or directory"},
 	}
 	for _, tt := range tests {

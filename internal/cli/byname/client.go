@@ -66,9 +66,6 @@ func (r *remote) whileLeading(ctx context.Context, access *rest.Config, work fun
 	if !r.leader.LeaderElect {
 		return work(ctx)
 	}
-	if r.leader.ResourceLock != resourcelock.LeasesResourceLock {
-		return fmt.Errorf("--leader-elect-resource-lock %q: only %q is known", r.leader.ResourceLock, resourcelock.LeasesResourceLock)
-	}
 	host, err := os.Hostname()
 	if err != nil {
 		return err
@@ -81,7 +78,7 @@ func (r *remote) whileLeading(ctx context.Context, access *rest.Config, work fun
 	lock, err := resourcelock.New(r.leader.ResourceLock, r.leader.ResourceNamespace, r.leader.ResourceName,
 		api.CoreV1(), api.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: identity})
 	if err != nil {
-		return err
+		return fmt.Errorf("error creating lock: %w", err)
 	}
 	leading := make(chan context.Context, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{

@@ -6,6 +6,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/clock"
 
 	"proa/internal/apis/builtin"
@@ -31,8 +33,19 @@ func (s *schedulerDaemon) add(fs *pflag.FlagSet) {
 	fs.StringVar(&s.config, "config", "", "file with a KubeSchedulerConfiguration")
 }
 
+// validate refuses locks that upstream's refuses by its configuration.
+func (s *schedulerDaemon) validate() error {
+	if l := s.leader; l.LeaderElect && l.ResourceLock != resourcelock.LeasesResourceLock {
+		return field.Invalid(field.NewPath("leaderElection", "resourceLock"), l.ResourceLock, `resourceLock value must be "leases"`)
+	}
+	return nil
+}
+
 // run schedules until ctx ends.
 func (s *schedulerDaemon) run(ctx context.Context) error {
+	if err := s.validate(); err != nil {
+		return err
+	}
 	var settings schedulerconfig.Settings
 	if s.config != "" {
 		var err error

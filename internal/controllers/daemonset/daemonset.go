@@ -64,6 +64,7 @@ func New(c controllers.Config) *Controller {
 	}
 	d.failed.Clock = c.Clock
 	d.history = ownership.New(d.revisions, kind)
+	d.history.QuietAdditions = true
 	d.loop = controllers.NewLoop(name, c, d.reconcile)
 	d.sets.OnChange(func(_, ds *appsv1.DaemonSet) {
 		if ds != nil {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/prometheus/client_golang/prometheus"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -38,6 +39,7 @@ type Controller struct {
 	control *podcontrol.Control
 	events  controllers.EventRecorder
 	clock   clock.PassiveClock
+	foreign *prometheus.CounterVec // Jobs of other managers that have come
 }
 
 // New returns the Job controller.
@@ -48,6 +50,12 @@ func New(c controllers.Config) *Controller {
 		pods:   client.Shared[*corev1.Pod](c.Cache),
 		events: events,
 		clock:  c.Clock,
+		foreign: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "job_controller_jobs_by_external_controller_total", Help: "[ALPHA] The number of Jobs managed by an external controller",
+		}, []string{"controller_name"}),
+	}
+	if c.Metrics != nil {
+		c.Metrics.MustRegister(j.foreign)
 	}
 	j.claims = ownership.New(j.pods, kind)
 	j.claims.Finalizers = []string{batchv1.JobTrackingFinalizer}
@@ -63,6 +71,8 @@ func New(c controllers.Config) *Controller {
 	j.jobs.OnChange(func(old, job *batchv1.Job) {
 		if job == nil {
 			job = old // its pods keep the finalizer
+		} else if old == nil && !managed(job) {
+			j.foreign.WithLabelValues(*job.Spec.ManagedBy).Inc()
 		}
 		j.loop.EnqueueObject(job)
 	})

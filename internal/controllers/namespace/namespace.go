@@ -110,7 +110,7 @@ func (n *Controller) report(ctx context.Context, ns *corev1.Namespace, left rema
 func (n *Controller) finalize(ctx context.Context, ns *corev1.Namespace) error {
 	updated := ns.DeepCopy()
 	updated.Spec.Finalizers = slices.DeleteFunc(updated.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })
-	ref := client.Ref{Resource: corev1.SchemeGroupVersion.WithResource("namespaces"), Namespace: ns.Name, Name: ns.Name, Subresource: "finalize"}
+	ref := client.Ref{Resource: corev1.SchemeGroupVersion.WithResource("namespaces"), Name: ns.Name, Subresource: "finalize"}
 	_, err := n.api.Update(ctx, ref, updated, metav1.UpdateOptions{})
 	return err
 }

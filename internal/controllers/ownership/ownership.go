@@ -32,6 +32,9 @@ type Claims[T client.Object] struct {
 	owner    schema.GroupVersionKind
 	// Finalizers are added with adoption and removed with release.
 	Finalizers []string
+	// QuietAdditions says that an owned object which appears wakes nobody, as its
+	// owner has made it.
+	QuietAdditions bool
 }
 
 // New returns the claims of owners of one kind. Call before the cache runs.
@@ -82,7 +85,7 @@ func (c *Claims[T]) OnChange(enqueue func(controllers.Key), adopters func(obj T)
 			return
 		}
 		if after, owned = c.OwnerKey(has); owned {
-			if after != before {
+			if after != before && !(isNil(old) && c.QuietAdditions) {
 				enqueue(after)
 			}
 			return

@@ -69,8 +69,12 @@ func watchUsage[T client.Object](q *Controller, cache *client.Cache) {
 		if client.Object(old) == client.Object(*new(T)) {
 			return // admission counted it
 		}
+		limiting := q.limiting(old.GetNamespace(), gr)
+		if len(limiting) == 0 {
+			return // as almost always: what the object uses need not be added up
+		}
 		if client.Object(obj) == client.Object(*new(T)) || !equality.Semantic.DeepEqual(quota.Usage(gr, old), quota.Usage(gr, obj)) || terminates(old) != terminates(obj) {
-			q.replenish(old.GetNamespace(), gr)
+			q.enqueue(limiting)
 		}
 	})
 }
@@ -81,13 +85,25 @@ func terminates(obj client.Object) bool {
 	return ok && pod.Spec.ActiveDeadlineSeconds != nil
 }
 
-// replenish asks for the quotas of a namespace that limit a kind.
-func (q *Controller) replenish(namespace string, gr schema.GroupResource) {
+// limiting are the quotas of a namespace that limit a kind.
+func (q *Controller) limiting(namespace string, gr schema.GroupResource) (found []*corev1.ResourceQuota) {
 	for _, rq := range q.quotas.Select(namespace, labels.Everything()) {
 		if len(quota.Limited(rq, gr)) > 0 {
-			q.loop.EnqueueObject(rq)
+			found = append(found, rq)
 		}
 	}
+	return found
+}
+
+func (q *Controller) enqueue(quotas []*corev1.ResourceQuota) {
+	for _, rq := range quotas {
+		q.loop.EnqueueObject(rq)
+	}
+}
+
+// replenish asks for the quotas of a namespace that limit a kind.
+func (q *Controller) replenish(namespace string, gr schema.GroupResource) {
+	q.enqueue(q.limiting(namespace, gr))
 }
 
 // Run works until ctx ends.

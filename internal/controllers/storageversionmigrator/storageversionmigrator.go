@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	storagemigrationv1 "k8s.io/api/storagemigration/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -31,7 +32,14 @@ const (
 
 	// pageSize is how many objects are read at once.
 	pageSize = 500
+
+	// appearance is how long a resource may stay unknown after its migration was
+	// asked for: it may be one that is about to be defined.
+	appearance = time.Minute
 )
+
+// verbs are what a resource must know to be migrated.
+var verbs = []string{"update", "patch", "list"}
 
 type (
 	migration  = storagemigrationv1.StorageVersionMigration
@@ -80,10 +88,14 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) (contro
 	gr := schema.GroupResource(svm.Spec.Resource)
 	resource, ok := c.catalogue.Stored(gr)
 	if !ok {
-		return controllers.Result{}, c.end(ctx, svm, storagemigrationv1.MigrationFailed, reasonFailed, "resource does not exist in GC, migration failed")
+		if young := c.clock.Since(svm.CreationTimestamp.Time); young < appearance {
+			return controllers.Result{After: appearance - young}, nil
+		}
+		return controllers.Result{}, c.end(ctx, svm, storagemigrationv1.MigrationFailed, reasonFailed, "resource does not exist in discovery")
 	}
 	if !migratable(resource) {
-		return controllers.Result{}, c.end(ctx, svm, storagemigrationv1.MigrationFailed, reasonFailed, "resource is not migratable")
+		return controllers.Result{}, c.end(ctx, svm, storagemigrationv1.MigrationFailed, reasonFailed,
+			fmt.Sprintf("resource %q does not support discovery operations: %v", resource.GroupVersionResource(), verbs))
 	}
 	svm, err := c.begin(ctx, svm, resource.GroupVersionResource())
 	if err != nil {
@@ -107,7 +119,7 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) (contro
 
 // migratable leaves out what is answered or computed, not stored.
 func migratable(r *apis.Resource) bool {
-	return r.Verbs == nil || slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "patch")
+	return r.Verbs == nil || !slices.ContainsFunc(verbs, func(verb string) bool { return !slices.Contains(r.Verbs, verb) })
 }
 
 // refused tells that a write will fail again: the object itself is in its way.

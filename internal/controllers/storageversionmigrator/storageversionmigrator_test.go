@@ -106,16 +106,54 @@ func TestAMigrationIsTakenUpAgain(t *testing.T) {
 
 func TestMigrationsThatFail(t *testing.T) {
 	for _, tt := range []struct{ name, group, resource, message string }{
-		{"of no resource", "example.com", "none", "resource does not exist in GC, migration failed"},
-		{"of what is not stored", "authorization.k8s.io", "subjectaccessreviews", "resource is not migratable"},
+		{"of no resource", "example.com", "none", "resource does not exist in discovery"},
+		{"of what is not stored", "authorization.k8s.io", "subjectaccessreviews", `resource "authorization.k8s.io/v1, Resource=subjectaccessreviews" does not support discovery operations: [update patch list]`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			run(t, func(w *controllertest.World) {
 				migrate(w, tt.group, tt.resource)
+				time.Sleep(time.Minute) // an unknown resource may still appear
+				w.Settle()
 				if got, want := conditions(w), fmt.Sprintf("Failed=True StorageVersionMigrationFailed %q; ", tt.message); got != want {
 					t.Errorf("got %s, want %s", got, want)
 				}
 			})
 		})
 	}
+}
+
+func TestObjectsThatChangeOrGoDuringAMigrationNeedNoMore(t *testing.T) {
+	run(t, func(w *controllertest.World) {
+		maps := client.Of[*corev1.ConfigMap](w.API)
+		for _, name := range []string{"a", "b", "c", "d"} {
+			w.Create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		}
+		meanwhile := ""
+		w.FailWrites(func(n int) (before, after error) {
+			if n != 1 { // 0 says that the migration runs, 1 is the first object's
+				return nil, nil
+			}
+			b := controllertest.Get[*corev1.ConfigMap](w, "b").DeepCopy()
+			b.Data = map[string]string{"changed": "meanwhile"}
+			b, err := maps.Update(w.T.Context(), b)
+			if err == nil {
+				meanwhile = b.ResourceVersion
+				_, err = maps.Delete(w.T.Context(), controllertest.Namespace, "c", metav1.DeleteOptions{})
+			}
+			return err, nil
+		})
+		migrate(w, "", "configmaps")
+		if got := conditions(w); got != succeeded {
+			t.Errorf("conditions: %s", got)
+		}
+		if b := controllertest.Get[*corev1.ConfigMap](w, "b"); b.ResourceVersion != meanwhile || b.Data["changed"] != "meanwhile" {
+			t.Errorf("the object that changed: %+v", b)
+		}
+		if n := len(controllertest.List[*corev1.ConfigMap](w)); n != 3 {
+			t.Errorf("%d objects: one that went came back", n)
+		}
+		if n := w.Writes()["patch configmaps"]; n != 2 {
+			t.Errorf("%d objects written, want the first and the last", n)
+		}
+	})
 }

@@ -271,6 +271,8 @@ func TestAccess(t *testing.T) {
 	f := newFixture(t)
 	f.api.grants["by-token get healthz"] = true
 	f.api.grants["proxy-reader get proxy"] = true
+	f.api.grants["pod-reader get pods"] = true
+	f.api.grants["config-reader get configz"] = true
 	none := &tls.Config{InsecureSkipVerify: true}
 	tests := []struct {
 		name  string
@@ -285,6 +287,12 @@ func TestAccess(t *testing.T) {
 		{"a certificate", f.as(t, "admin", false), "", "/pods", 200},
 		{"a token with the narrow permission", none, "good", "/healthz", 200},
 		{"and no other", none, "good", "/pods", 403},
+		{"nodes/pods is pods", f.as(t, "pod-reader", false), "", "/pods", 200},
+		{"nodes/pods is not the configuration", f.as(t, "pod-reader", false), "", "/configz", 403},
+		{"nodes/pods is not health", f.as(t, "pod-reader", false), "", "/healthz", 403},
+		{"nodes/configz is the configuration", f.as(t, "config-reader", false), "", "/configz", 200},
+		{"nodes/configz is not pods", f.as(t, "config-reader", false), "", "/runningpods/", 403},
+		{"nodes/proxy covers the configuration", f.as(t, "proxy-reader", false), "", "/configz", 200},
 		{"nodes/proxy covers pods", f.as(t, "proxy-reader", false), "", "/pods", 200},
 		{"nodes/proxy does not cover metrics", f.as(t, "proxy-reader", false), "", "/metrics", 403},
 		{"reading is not executing", f.as(t, "proxy-reader", false), "", "/exec/ns/p/c?command=cat&output=1", 403},

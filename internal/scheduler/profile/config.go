@@ -29,6 +29,9 @@ type Config struct {
 	// PercentageOfNodesToScore: how many nodes that fit are enough, 1 to 100.
 	// 0 means fewer the larger the cluster.
 	PercentageOfNodesToScore int
+	// Count returns what counts the calls of a plugin at PreFilter, Filter,
+	// PreScore or Score. Nil: they are not counted.
+	Count func(point Point, plugin string) Counter
 }
 
 // DefaultPlugins is upstream's default set, in its order and with its weights.
@@ -104,9 +107,13 @@ func (p *Profile) place(c *Config, all map[string]made) error {
 	plain(&p.permit, c, Permit, all, &errs)
 	plain(&p.preEnqueue, c, PreEnqueue, all, &errs)
 	plain(&sorts, c, QueueSort, all, &errs)
+	count(p.preFilter, c, PreFilter)
+	count(p.filter, c, Filter)
+	count(p.preScore, c, PreScore)
+	count(p.score, c, Score)
 	for _, f := range p.preFilter {
 		if x, ok := f.plugin.(framework.PreFilterExtensions); ok {
-			p.extensions = append(p.extensions, at[framework.PreFilterExtensions]{x, f.bit, f.weight})
+			p.extensions = append(p.extensions, at[framework.PreFilterExtensions]{plugin: x, bit: f.bit, weight: f.weight})
 		}
 	}
 	switch {

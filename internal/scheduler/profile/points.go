@@ -53,6 +53,7 @@ type at[T any] struct {
 	plugin T
 	bit    uint64
 	weight int64
+	calls  Counter
 }
 
 // expand lists the plugins of one extension point: first those that are named for
@@ -81,7 +82,7 @@ func expand[T framework.Plugin](c *Config, point Point, all map[string]made) ([]
 			return nil, fmt.Errorf("plugin %q already registered as %q", e.Name, interfaces[point])
 		}
 		named[e.Name] = struct{}{}
-		entry := at[T]{x, m.bit, max(e.Weight, 1)}
+		entry := at[T]{plugin: x, bit: m.bit, weight: max(e.Weight, 1)}
 		if i := slices.IndexFunc(large, func(l at[T]) bool { return l.bit == m.bit }); i >= 0 {
 			own, large = append(own, entry), slices.Delete(large, i, i+1)
 			continue
@@ -106,7 +107,7 @@ func atLarge[T framework.Plugin](c *Config, point Point, set Set, all map[string
 		if slices.ContainsFunc(list, func(l at[T]) bool { return l.bit == m.bit }) {
 			return nil, fmt.Errorf("plugin %q already registered as %q", e.Name, interfaces[point])
 		}
-		list = append(list, at[T]{x, m.bit, max(e.Weight, 1)})
+		list = append(list, at[T]{plugin: x, bit: m.bit, weight: max(e.Weight, 1)})
 	}
 	return list, nil
 }

@@ -73,10 +73,12 @@ func (p *Profile) PreFilter(ctx context.Context, state *framework.CycleState, po
 	var narrowedBy []string
 	for _, f := range p.preFilter {
 		result, s := f.plugin.PreFilter(ctx, state, pod)
-		switch {
-		case s.IsSkip():
+		if s.IsSkip() {
 			state.SkipFilter |= f.bit
 			continue
+		}
+		f.calls.Add(1)
+		switch {
 		case s.IsRejected():
 			d.Blame(f.plugin.Name(), s)
 			d.PreFilter = s.Message()

@@ -19,10 +19,12 @@ type Scores struct {
 // Score ranks nodes that fit.
 func (p *Profile) Score(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, nodes []*framework.NodeInfo, each Each) (*Scores, error) {
 	for _, x := range p.preScore {
-		switch s := x.plugin.PreScore(ctx, state, pod, nodes); {
-		case s.IsSkip():
+		s := x.plugin.PreScore(ctx, state, pod, nodes)
+		if s.IsSkip() {
 			state.SkipScore |= x.bit
-		case !s.IsSuccess():
+			continue
+		}
+		if x.calls.Add(1); !s.IsSuccess() {
 			return nil, fmt.Errorf("running PreScore plugin %q: %w", x.plugin.Name(), s.Err())
 		}
 	}
@@ -55,6 +57,7 @@ type Each func(n int, f func(i int) error) error
 
 func (p *Profile) scoreWith(ctx context.Context, x *at[framework.ScorePlugin], state *framework.CycleState, pod *framework.PodInfo, nodes []*framework.NodeInfo, raw []int64, each Each) error {
 	name := x.plugin.Name()
+	x.calls.Add(float64(len(nodes)))
 	err := each(len(nodes), func(i int) error {
 		v, s := x.plugin.Score(ctx, state, pod, nodes[i])
 		if !s.IsSuccess() {
@@ -92,6 +95,7 @@ func (p *Profile) ScoreAlone(ctx context.Context, state *framework.CycleState, p
 		if _, relative := x.plugin.(framework.ScoreNormalizer); relative {
 			continue
 		}
+		x.calls.Add(1)
 		v, s := x.plugin.Score(ctx, state, pod, node)
 		if !s.IsSuccess() {
 			return 0, fmt.Errorf("plugin %q failed with: %w", x.plugin.Name(), s.Err())

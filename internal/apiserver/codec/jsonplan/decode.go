@@ -240,7 +240,7 @@ func parseString(d *decoder, p unsafe.Pointer) bool {
 	}
 	b, ok := d.text()
 	if ok {
-		*(*string)(p) = string(b)
+		*(*string)(p) = share(b)
 	}
 	return ok
 }
@@ -299,14 +299,14 @@ func parseStringMap(d *decoder, p unsafe.Pointer) bool {
 		if _, twice := m[string(name)]; twice {
 			return false
 		}
-		key := string(name)
+		key := share(name)
 		if d.null() {
 			m[key] = ""
 			return true
 		}
 		value, ok := d.text()
 		if ok {
-			m[key] = string(value)
+			m[key] = share(value)
 		}
 		return ok
 	})

@@ -148,7 +148,7 @@ func (c *parseCompiler) mapping(t reflect.Type) parsePlan {
 		m := reflect.MakeMap(t)
 		reflect.NewAt(t, p).Elem().Set(m)
 		return d.members(func(name []byte) bool {
-			key := reflect.ValueOf(string(name)).Convert(t.Key())
+			key := reflect.ValueOf(share(name)).Convert(t.Key())
 			if m.MapIndex(key).IsValid() {
 				return false
 			}
