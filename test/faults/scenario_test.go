@@ -135,7 +135,7 @@ func begin(t *testing.T, c *cluster) {
 
 // begun tells what is missing until all that was asked for is there.
 func begun(ctx context.Context, api kubernetes.Interface) error {
-	web, err := api.AppsV1().Deployments(work).Get(ctx, "web", metav1.GetOptions{})
+	web, db, agent, err := kept(ctx, api)
 	if err != nil {
 		return err
 	}
@@ -147,20 +147,24 @@ func begun(ctx context.Context, api kubernetes.Interface) error {
 	if err != nil {
 		return err
 	}
-	db, err := api.AppsV1().StatefulSets(work).Get(ctx, "db", metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	agent, err := api.AppsV1().DaemonSets(work).Get(ctx, "agent", metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
 	if web.Status.AvailableReplicas != 6 || temporary.Status.AvailableReplicas != 6 || parent.Status.ReadyReplicas != 3 ||
 		db.Status.ReadyReplicas != 3 || agent.Status.NumberReady != nodes {
 		return fmt.Errorf("ready: web %d, temporary %d, parent %d, db %d, agent %d", web.Status.AvailableReplicas,
 			temporary.Status.AvailableReplicas, parent.Status.ReadyReplicas, db.Status.ReadyReplicas, agent.Status.NumberReady)
 	}
 	return nil
+}
+
+// kept are the workloads that stay to the end.
+func kept(ctx context.Context, api kubernetes.Interface) (web *appsv1.Deployment, db *appsv1.StatefulSet, agent *appsv1.DaemonSet, err error) {
+	if web, err = api.AppsV1().Deployments(work).Get(ctx, "web", metav1.GetOptions{}); err != nil {
+		return
+	}
+	if db, err = api.AppsV1().StatefulSets(work).Get(ctx, "db", metav1.GetOptions{}); err != nil {
+		return
+	}
+	agent, err = api.AppsV1().DaemonSets(work).Get(ctx, "agent", metav1.GetOptions{})
+	return
 }
 
 func change(t *testing.T, c *cluster) {
@@ -196,15 +200,7 @@ func changed(ctx context.Context, api kubernetes.Interface) error {
 	if err := second(api.BatchV1().Jobs(work).Get(ctx, "swept", metav1.GetOptions{})); !apierrors.IsNotFound(err) {
 		return fmt.Errorf("job swept: %v", err)
 	}
-	web, err := api.AppsV1().Deployments(work).Get(ctx, "web", metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	db, err := api.AppsV1().StatefulSets(work).Get(ctx, "db", metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	agent, err := api.AppsV1().DaemonSets(work).Get(ctx, "agent", metav1.GetOptions{})
+	web, db, agent, err := kept(ctx, api)
 	if err != nil {
 		return err
 	}

@@ -176,7 +176,7 @@ func TestAStatefulSetWaitsForMinReadySeconds(t *testing.T) {
 		s.Spec.Template.Spec.Containers[0].Image = "registry.example/app:2"
 	})
 	c.statefulSetUntil("web", func(s *appsv1.StatefulSet) error {
-		return all(want("updated", s.Status.UpdatedReplicas, 2), want("available", s.Status.AvailableReplicas, 2), want("current", s.Status.CurrentRevision, s.Status.UpdateRevision))
+		return all(want("generation", s.Status.ObservedGeneration, s.Generation), want("updated", s.Status.UpdatedReplicas, 2), want("available", s.Status.AvailableReplicas, 2), want("current", s.Status.CurrentRevision, s.Status.UpdateRevision))
 	})
 	updated := c.pods("app=web", readyPods(2))
 	follows(&updated[0], &updated[1]) // from the highest ordinal down
