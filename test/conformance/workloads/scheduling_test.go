@@ -97,7 +97,10 @@ func TestReplicaSetsOfFourPrioritiesShareANode(t *testing.T) {
 		for _, e := range l.Items {
 			n += int(max(1, e.Count))
 		}
-		return want("victims", n, 5)
+		if n < 5 { // more, where a displaced pod's successor came back before its displacer
+			return want("victims", n, 5)
+		}
+		return nil
 	})
 }
 
