@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
-	"slices"
 	"strings"
 	"sync"
 	"unicode"
@@ -194,9 +193,10 @@ func validateFinalizers(r *apis.Resource, obj apis.Object) field.ErrorList {
 
 // once drops errors that were found twice.
 func once(errs field.ErrorList) field.ErrorList {
-	kept := errs[:0:0]
+	kept, seen := errs[:0:0], map[string]bool{}
 	for _, e := range errs {
-		if !slices.ContainsFunc(kept, func(k *field.Error) bool { return k.Error() == e.Error() }) {
+		if text := e.Error(); !seen[text] {
+			seen[text] = true
 			kept = append(kept, e)
 		}
 	}
