@@ -173,6 +173,8 @@ e2e: build images clients
 	@PROA_E2E=required $(COMPILED) $(GO) test -trimpath -count=1 -timeout 30m ./test/e2e
 	$(call say,e2e,test/datastore)
 	@PROA_E2E=required $(COMPILED) $(GO) test -trimpath -count=1 -timeout 10m ./test/datastore
+	$(call say,e2e,test/identity)
+	@PROA_E2E=required $(COMPILED) $(GO) test -trimpath -count=1 -timeout 10m ./test/identity
 	$(call say,e2e,test/suites)
 	@PROA_SUITES=controller-runtime-client$(comma)controller-runtime-envtest $(COMPILED) $(GO) test -trimpath -count=1 -timeout 20m ./test/suites
 

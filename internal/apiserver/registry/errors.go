@@ -45,7 +45,7 @@ func status(err error, gr schema.GroupResource, name string) error {
 }
 
 func invalid(kind schema.GroupKind, name string, errs field.ErrorList) error {
-	return apierrors.NewInvalid(kind, name, errs)
+	return apierrors.NewInvalid(kind, name, errs[:min(len(errs), maxCauses)])
 }
 
 func invalidOptions(kind string, errs field.ErrorList) error {
@@ -97,3 +97,7 @@ func forbidden(a authorizer.Attributes, reason string) error {
 	}
 	return apierrors.NewForbidden(gr, a.GetName(), errors.New(msg))
 }
+
+// maxCauses is how many things that are wrong with an object are told. Upstream
+// tells them all, at a cost that grows with the square of their number.
+const maxCauses = 100
