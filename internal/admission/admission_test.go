@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"errors"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -65,7 +66,7 @@ func newWorld(t testing.TB, change func(*Config), objects ...store.Object) world
 		t.Fatal(err)
 	}
 	roles := rbac.New(s)
-	c := Config{Store: s, Catalogue: catalogue, Authorizer: roles, RBAC: roles, Suffix: func() string { return "abcde" }}
+	c := Config{Store: s, Catalogue: catalogue, Authorizer: roles, RBAC: roles}
 	if change != nil {
 		change(&c)
 	}
@@ -217,11 +218,16 @@ func TestServiceAccount(t *testing.T) {
 	if p.Spec.ServiceAccountName != "default" || p.Spec.DeprecatedServiceAccount != "default" {
 		t.Errorf("service account %q", p.Spec.ServiceAccountName)
 	}
-	if len(p.Spec.Volumes) != 1 || p.Spec.Volumes[0].Name != "kube-api-access-abcde" || *p.Spec.Volumes[0].Projected.Sources[0].ServiceAccountToken.ExpirationSeconds != 3607 {
+	if len(p.Spec.Volumes) != 1 || !regexp.MustCompile("^kube-api-access-[a-z0-9]{5}$").MatchString(p.Spec.Volumes[0].Name) || *p.Spec.Volumes[0].Projected.Sources[0].ServiceAccountToken.ExpirationSeconds != 3607 {
 		t.Errorf("volumes %+v", p.Spec.Volumes)
 	}
 	if len(p.Spec.InitContainers[0].VolumeMounts) != 1 || len(p.Spec.Containers[0].VolumeMounts) != 1 || p.Spec.Containers[0].VolumeMounts[0].MountPath != tokenPath {
 		t.Errorf("mounts %+v %+v", p.Spec.InitContainers[0].VolumeMounts, p.Spec.Containers[0].VolumeMounts)
+	}
+	other := pod(func(*corev1.Pod) {})
+	checkError(t, w.run(t, write{obj: other}.attributes(t), false), "")
+	if other.Spec.Volumes[0].Name != p.Spec.Volumes[0].Name {
+		t.Error("pods of one account have volumes of different names: their containers cannot be shared")
 	}
 	before := p.DeepCopy()
 	checkError(t, w.run(t, write{obj: p}.attributes(t), false), "")

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	admissionapi "k8s.io/pod-security-admission/admission/api"
 	"k8s.io/utils/clock"
@@ -47,9 +46,6 @@ type Config struct {
 
 	// NoPrivileged refuses privileged containers.
 	NoPrivileged bool
-
-	// Suffix makes the five characters at the end of a generated volume name.
-	Suffix func() string
 }
 
 // plugin is one of the chain, or how it is made where it is on.
@@ -68,9 +64,6 @@ type named interface{ Name() string }
 func New(c Config) (*Chain, error) {
 	if c.Store == nil || c.Authorizer == nil {
 		return nil, errors.New("admission: no store or no authorizer")
-	}
-	if c.Suffix == nil {
-		c.Suffix = func() string { return rand.String(5) }
 	}
 	known := ordered(c)
 	if err := checkNames(known, c.Enable, nil); err != nil {
@@ -132,7 +125,7 @@ func ordered(c Config) []plugin {
 		{plugin: NamespaceExists{s}, off: true},
 		{plugin: LimitPodHardAntiAffinityTopology{}, off: true},
 		{plugin: LimitRanger{s}},
-		{plugin: ServiceAccount{s, c.Suffix}},
+		{plugin: ServiceAccount{s}},
 		{plugin: NodeRestriction{s, c.Authorizer}},
 		{plugin: TaintNodesByCondition{}},
 		{plugin: AlwaysPullImages{}, off: true},
@@ -158,9 +151,10 @@ func ordered(c Config) []plugin {
 		{plugin: DefaultIngressClass{s}},
 		{plugin: DenyServiceExternalIPs{}, off: true},
 		{plugin: PodTopologyLabels{s}},
+		{plugin: deviceClaims{s, c.Authorizer}, fixed: true},
 	}
 	if c.NoPrivileged {
-		list = append(list, plugin{plugin: noPrivileged{}})
+		list = append(list, plugin{plugin: noPrivileged{}, fixed: true})
 	}
 	if c.RBAC != nil {
 		list = append(list, plugin{plugin: RBACEscalation{c.RBAC, c.Authorizer}, fixed: true})

@@ -14,6 +14,8 @@ import (
 // validation, so the answer is Invalid.
 type noPrivileged struct{}
 
+func (noPrivileged) Name() string { return "NoPrivileged" }
+
 func (noPrivileged) Validate(_ context.Context, a *Attributes) error {
 	if a.Object == nil || a.Subresource != "" && a.Subresource != "ephemeralcontainers" {
 		return nil

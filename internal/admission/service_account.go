@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/rand"
 
 	"proa/internal/auth/references"
 	"proa/internal/store"
@@ -18,8 +21,7 @@ import (
 // ServiceAccount gives every pod a service account, the volume with its token
 // and its image pull secrets.
 type ServiceAccount struct {
-	Store  *store.Store
-	Suffix func() string // five random letters and digits
+	Store *store.Store
 }
 
 func (ServiceAccount) Name() string { return "ServiceAccount" }
@@ -52,7 +54,7 @@ func (p ServiceAccount) Admit(ctx context.Context, a *Attributes) error {
 		return lookupFailed(a, pod, err)
 	}
 	if automounts(sa, pod) {
-		p.mount(pod)
+		mount(pod, a.Namespace)
 	}
 	if len(pod.Spec.ImagePullSecrets) == 0 {
 		pod.Spec.ImagePullSecrets = append([]corev1.LocalObjectReference(nil), sa.ImagePullSecrets...)
@@ -154,7 +156,7 @@ func automounts(sa *corev1.ServiceAccount, pod *corev1.Pod) bool {
 }
 
 // mount gives every container that has nothing at tokenPath the volume with token.
-func (p ServiceAccount) mount(pod *corev1.Pod) {
+func mount(pod *corev1.Pod, namespace string) {
 	volume, there := "", false
 	for i := range pod.Spec.Volumes {
 		if strings.HasPrefix(pod.Spec.Volumes[i].Name, accessVolume+"-") {
@@ -163,7 +165,7 @@ func (p ServiceAccount) mount(pod *corev1.Pod) {
 		}
 	}
 	if !there {
-		volume = accessVolume + "-" + p.Suffix()
+		volume = accessVolume + "-" + accessSuffix(namespace, pod.Spec.ServiceAccountName)
 	}
 	needed := false
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
@@ -179,6 +181,14 @@ func (p ServiceAccount) mount(pod *corev1.Pod) {
 			Name: volume, VolumeSource: corev1.VolumeSource{Projected: accessSource()},
 		})
 	}
+}
+
+// accessSuffix looks like upstream's five random characters, but is the same for all
+// pods of an account: their containers are then equal and kept once.
+func accessSuffix(namespace, account string) string {
+	h := fnv.New32a()
+	h.Write([]byte(namespace + "/" + account))
+	return rand.SafeEncodeString(strconv.FormatUint(uint64(h.Sum32())+1e5, 10))[:5]
 }
 
 func mounts(c *corev1.Container, path string) bool {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"proa/internal/apis"
+	"proa/internal/store/backend"
 )
 
 // converter turns objects of one version of a definition into another. Neither
@@ -20,13 +21,13 @@ type converter interface {
 	prepare(objs []apis.Object, to *version)
 }
 
-func newConverter(d *definition, hooks *webhooks) (converter, error) {
+func newConverter(d *definition, services backend.Resolver) (converter, error) {
 	c := d.object.Spec.Conversion
 	if c == nil || c.Strategy == apiextensionsv1.NoneConverter {
 		return renaming{}, nil
 	}
 	if c.Strategy == apiextensionsv1.WebhookConverter && c.Webhook != nil && c.Webhook.ClientConfig != nil {
-		return newWebhookConverter(d, hooks)
+		return newWebhookConverter(d, services)
 	}
 	return nil, fmt.Errorf("unknown conversion strategy %q for CRD %s", c.Strategy, d.object.Name)
 }

@@ -24,6 +24,7 @@ import (
 	utilversion "k8s.io/apimachinery/pkg/version"
 
 	"proa/internal/apis"
+	"proa/internal/store/backend"
 )
 
 // definition is one state of a CustomResourceDefinition, compiled.
@@ -64,7 +65,7 @@ func stateOf(d *apiextensionsv1.CustomResourceDefinition) string {
 
 // compile prepares every version. What is costly (validators, rules, merge
 // schemas) is made when it is first needed.
-func compile(object *apiextensionsv1.CustomResourceDefinition, hooks *webhooks) (*definition, error) {
+func compile(object *apiextensionsv1.CustomResourceDefinition, services backend.Resolver) (*definition, error) {
 	d := &definition{object: object, state: stateOf(object), versions: map[string]*version{}}
 	for i := range object.Spec.Versions {
 		v, err := newVersion(d, &object.Spec.Versions[i])
@@ -81,7 +82,7 @@ func compile(object *apiextensionsv1.CustomResourceDefinition, hooks *webhooks) 
 	}
 	d.lifetime, d.end = context.WithCancel(context.Background())
 	var err error
-	if d.converter, err = newConverter(d, hooks); err != nil {
+	if d.converter, err = newConverter(d, services); err != nil {
 		d.end()
 		return nil, err
 	}

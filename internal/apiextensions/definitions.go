@@ -12,6 +12,7 @@ import (
 
 	"proa/internal/apis"
 	"proa/internal/store"
+	"proa/internal/store/backend"
 )
 
 var definitionsResource = schema.GroupResource{Group: apiextensionsv1.GroupName, Resource: "customresourcedefinitions"}
@@ -20,13 +21,16 @@ var definitionsResource = schema.GroupResource{Group: apiextensionsv1.GroupName,
 type Config struct {
 	Store     *store.Store
 	Catalogue *apis.Catalogue
+	// ByAddress leads calls of conversion webhooks to the addresses of Services, not
+	// to their endpoints.
+	ByAddress bool
 }
 
 // Definitions keep the catalogue as the stored CustomResourceDefinitions say.
 type Definitions struct {
 	store     *store.Store
 	catalogue *apis.Catalogue
-	hooks     *webhooks
+	services  backend.Resolver
 	from      int64 // the revision that New read
 
 	mu        sync.Mutex // guards the rest, and changes of the catalogue
@@ -39,7 +43,7 @@ func New(c Config) (*Definitions, error) {
 	if c.Store == nil || c.Catalogue == nil {
 		return nil, errors.New("apiextensions: a store and a catalogue are required")
 	}
-	d := &Definitions{store: c.Store, catalogue: c.Catalogue, hooks: &webhooks{c.Store}, installed: map[string]*definition{}, ahead: map[string]string{}}
+	d := &Definitions{store: c.Store, catalogue: c.Catalogue, services: backend.Resolver{Store: c.Store, ByAddress: c.ByAddress}, installed: map[string]*definition{}, ahead: map[string]string{}}
 	d.reload()
 	return d, nil
 }
@@ -169,7 +173,7 @@ func (d *Definitions) compiled(crd *apiextensionsv1.CustomResourceDefinition, ol
 	if r, ok := d.catalogue.Stored(gr); ok && r.Custom == nil {
 		return nil, nil // a built-in kind stays what it is
 	}
-	next, err := compile(crd, d.hooks)
+	next, err := compile(crd, d.services)
 	if err != nil {
 		slog.Error("custom resource definition cannot be served", "name", crd.Name, "err", err)
 		return nil, nil

@@ -99,3 +99,25 @@ func TestDefinitionsAreValidated(t *testing.T) {
 	_, err = w.ext.ApiextensionsV1().CustomResourceDefinitions().Create(w.ctx, bad, metav1.CreateOptions{})
 	wantError(t, err, 422, "metadata.annotations[api-approved.kubernetes.io]: Required value: protected groups must have approval annotation")
 }
+
+// The cost of a rule does not tell how long a number takes to read.
+func TestRulesReadQuantitiesInNoTime(t *testing.T) {
+	w := newWorld(t)
+	w.establish(definition(t, "Namespaced", spec("size: {type: string, maxLength: 64, x-kubernetes-validations: [{rule: \"quantity(self).isGreaterThan(quantity('1Gi'))\", message: too small}]}")))
+	w.create("spec: {size: 2Gi}")
+	for _, size := range []string{"1e-999999999", "1e999999999"} {
+		_, err := w.merge("{spec: {size: " + size + "}}")
+		wantError(t, err, 422, "spec.size: Invalid value")
+	}
+}
+
+// Selectable fields of a schema that is not structural.
+func TestASchemaThatCannotBeReadIsRefused(t *testing.T) {
+	w := newWorld(t)
+	d := definition(t, "Namespaced", `
+schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: false, properties: {spec: {type: object, properties: {color: {type: string}}}}}}
+selectableFields: [{jsonPath: .spec.color}]
+`)
+	_, err := w.ext.ApiextensionsV1().CustomResourceDefinitions().Create(w.ctx, d, metav1.CreateOptions{})
+	wantError(t, err, 422, "x-kubernetes-preserve-unknown-fields: Invalid value: false: must be true or undefined")
+}

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/common"
 
 	"proa/internal/apis"
+	"proa/internal/apis/expression"
 )
 
 // validators judge objects of one version.
@@ -44,6 +45,7 @@ func (v *version) newValidators() (*validators, error) {
 			}
 		}
 	}
+	expression.Environment()
 	out.rules = cel.NewValidator(v.schema, true, celconfig.PerCallLimit)
 	return out, nil
 }

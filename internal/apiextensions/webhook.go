@@ -12,13 +12,10 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -29,7 +26,7 @@ import (
 	"github.com/google/uuid"
 
 	"proa/internal/apis"
-	"proa/internal/store"
+	"proa/internal/store/backend"
 )
 
 const (
@@ -41,32 +38,6 @@ const (
 	// perReview bounds the objects of one review.
 	perReview = 500
 )
-
-// webhooks is what calls of conversion webhooks need of the server.
-type webhooks struct {
-	store *store.Store // for the addresses of Services
-}
-
-// address is where a Service's port is reached.
-func (w *webhooks) address(namespace, name string, port int32) (string, error) {
-	item, err := w.store.Get(store.Key{Resource: corev1.Resource("services"), Namespace: namespace, Name: name})
-	if err != nil {
-		return "", apierrors.NewNotFound(corev1.Resource("service"), name)
-	}
-	svc, ok := item.Object.(*corev1.Service)
-	if !ok {
-		return "", fmt.Errorf("%T is no Service", item.Object)
-	}
-	switch {
-	case svc.Spec.Type == corev1.ServiceTypeExternalName:
-		return net.JoinHostPort(svc.Spec.ExternalName, strconv.Itoa(int(port))), nil
-	case svc.Spec.ClusterIP == "" || svc.Spec.ClusterIP == corev1.ClusterIPNone:
-		return "", fmt.Errorf("cannot route to service with ClusterIP %q", svc.Spec.ClusterIP)
-	case !slices.ContainsFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool { return p.Port == port }):
-		return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", port, name))
-	}
-	return net.JoinHostPort(svc.Spec.ClusterIP, strconv.Itoa(int(port))), nil
-}
 
 // webhookConverter asks a webhook for conversions and keeps the answers for
 // objects that are stored: they do not change without a new resourceVersion.
@@ -91,7 +62,7 @@ func keyOf(u *unstructured.Unstructured, to *version) (conversionKey, bool) {
 
 var errNoReview = errors.New("no supported conversion review versions")
 
-func newWebhookConverter(d *definition, hooks *webhooks) (*webhookConverter, error) {
+func newWebhookConverter(d *definition, services backend.Resolver) (*webhookConverter, error) {
 	c := d.object.Spec.Conversion.Webhook
 	w := &webhookConverter{definition: d, kept: lru.New(keptConversions)}
 	for _, v := range c.ConversionReviewVersions {
@@ -125,7 +96,7 @@ func newWebhookConverter(d *definition, hooks *webhooks) (*webhookConverter, err
 		}
 		w.url = to.String()
 		transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
-			address, err := hooks.address(s.Namespace, s.Name, port)
+			address, err := services.Pick(s.Namespace, s.Name, port)
 			if err != nil {
 				return nil, err
 			}
@@ -210,7 +181,7 @@ func (w *webhookConverter) review(objs []*unstructured.Unstructured, to *version
 	of := objs[0].GroupVersionKind()
 	answer, err := w.post(objs, to.kind.GroupVersion())
 	if err != nil {
-		return nil, fmt.Errorf("conversion webhook for %v failed: %w", of, err)
+		return nil, fmt.Errorf("conversion webhook for %v failed: %v", of, err) // its status is none of this object's
 	}
 	if len(answer) != len(objs) {
 		return nil, fmt.Errorf("conversion webhook for %v returned %d objects, expected %d", of, len(answer), len(objs))

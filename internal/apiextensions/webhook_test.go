@@ -1,17 +1,22 @@
 package apiextensions_test
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"sync/atomic"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/utils/ptr"
 )
 
@@ -23,9 +28,11 @@ type webhook struct {
 	change atomic.Pointer[func(*apiextensionsv1.ConversionReview)] // of the answer
 }
 
-func newWebhook(t *testing.T) *webhook {
+func newWebhook(t *testing.T) *webhook { return startWebhook(t, nil) }
+
+func startWebhook(t *testing.T, config *tls.Config) *webhook {
 	w := &webhook{}
-	w.Server = httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	w.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.calls.Add(1)
 		review := &apiextensionsv1.ConversionReview{}
 		if err := json.NewDecoder(r.Body).Decode(review); err != nil {
@@ -38,6 +45,8 @@ func newWebhook(t *testing.T) *webhook {
 		}
 		_ = json.NewEncoder(rw).Encode(review)
 	}))
+	w.TLS = config
+	w.StartTLS()
 	t.Cleanup(w.Close)
 	return w
 }
@@ -238,4 +247,52 @@ func TestAWebhookThatIsNotTrustedIsAnError(t *testing.T) {
 	w.create("spec: {hostPort: 'one:1'}")
 	_, err := w.in("v2", "default").Get(w.ctx, "a", metav1.GetOptions{})
 	wantError(t, err, 500, "certificate signed by unknown authority")
+}
+
+// A webhook behind a Service is called by the name that the Service has inside the
+// cluster. One that cannot be found is no object that is not there.
+func TestAWebhookBehindAServiceConverts(t *testing.T) {
+	certificate, key, err := certutil.GenerateSelfSignedCertKey("converter.default.svc", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(certificate, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := startWebhook(t, &tls.Config{Certificates: []tls.Certificate{pair}})
+	port := int32(netip.MustParseAddrPort(h.Listener.Addr().String()).Port())
+	w := newWorld(t)
+	d := definition(t, "Namespaced", hostPort, hostAnd)
+	d.Spec.Conversion = h.conversion()
+	d.Spec.Conversion.Webhook.ClientConfig = &apiextensionsv1.WebhookClientConfig{
+		Service: &apiextensionsv1.ServiceReference{Namespace: "default", Name: "converter", Port: ptr.To(port), Path: ptr.To("/convert")}, CABundle: certificate,
+	}
+	w.establish(d)
+	w.create("spec: {hostPort: 'one:1'}")
+	get := func() (*unstructured.Unstructured, error) {
+		return w.in("v2", "default").Get(w.ctx, "a", metav1.GetOptions{})
+	}
+	_, err = get()
+	wantError(t, err, 500, `service "converter" not found`)
+
+	services := kubernetes.NewForConfigOrDie(w.config).CoreV1().Services("default")
+	service, err := services.Create(w.ctx, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "converter"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: port}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = get()
+	wantError(t, err, 500, `no endpoints available for service "converter"`)
+
+	service.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"}
+	if _, err := services.Update(w.ctx, service, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantText(t, got.Object["spec"], `{"host":"one","port":"1"}`)
 }

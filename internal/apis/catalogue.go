@@ -141,6 +141,9 @@ type Resource struct {
 	// AnnotationsCount raises the generation when annotations change, too.
 	AnnotationsCount bool
 
+	// LabelsCount raises the generation when labels change, too.
+	LabelsCount bool
+
 	// GracefulDelete returns the grace period in seconds that a delete of obj
 	// gets, 0 for at once. Nil: always at once. Only Pods have one.
 	GracefulDelete func(obj Object, opts *metav1.DeleteOptions) int64

@@ -3,10 +3,12 @@ package apiserver
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"net"
 	"net/http"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,13 +19,14 @@ import (
 	"proa/internal/apiserver/codec"
 	"proa/internal/apiserver/negotiate"
 	"proa/internal/apiserver/request"
+	"proa/internal/latency"
 	"proa/internal/store"
 )
 
 // withAuditRecord opens the record of a request.
 func (s *Server) withAuditRecord(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx := s.audit.Open(r.Context(), w.Header().Get("Audit-Id"), s.config.Clock.Now())
+		ctx := s.audit.Open(latency.With(r.Context()), w.Header().Get("Audit-Id"), s.config.Clock.Now())
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
@@ -43,6 +46,7 @@ func (s *Server) withAudit(next http.Handler) http.Handler {
 		}
 		defer func() {
 			p := recover()
+			s.auditLatency(ctx, record)
 			if p == nil || p == http.ErrAbortHandler {
 				record.Complete(ctx)
 			} else {
@@ -54,6 +58,15 @@ func (s *Server) withAudit(next http.Handler) http.Handler {
 		}()
 		next.ServeHTTP(&auditedWriter{ResponseWriter: w, r: r, record: record}, r)
 	})
+}
+
+// slow is how long a request takes of which it is noted where its time went.
+const slow = 500 * time.Millisecond
+
+func (s *Server) auditLatency(ctx context.Context, record *audit.Record) {
+	if took := record.Age(s.config.Clock.Now()); took > slow {
+		record.Annotate(ctx, latency.Of(ctx).Annotations(took)...)
+	}
 }
 
 // auditedWriter tells the record when the answer begins.

@@ -18,7 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	auditpolicy "k8s.io/apiserver/pkg/audit/policy"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/plugin/pkg/audit/buffered"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"proa/internal/apiserver/audit"
 )
@@ -202,5 +204,70 @@ clusters: [{name: x, cluster: {server: "%s"}}], contexts: [{name: x, context: {c
 	defer mu.Unlock()
 	if len(got) != 20 || batches != 1 {
 		t.Errorf("%d events in %d batches", len(got), batches)
+	}
+}
+
+// Every request for a version that will go is told so: to the client, in the audit
+// trail and in the metrics.
+func TestDeprecatedVersionsAreTold(t *testing.T) {
+	w, events := audited(t, "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n")
+	resp, _ := w.do("GET", "/api/v1/namespaces/default/endpoints", "")
+	if got := resp.Header["Warning"]; len(got) != 1 || got[0] != `299 - "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"` {
+		t.Error(got)
+	}
+	resp, _ = w.do("GET", "/api/v1/namespaces/default/configmaps", "")
+	if got := resp.Header["Warning"]; len(got) != 0 {
+		t.Error(got)
+	}
+	_, metrics := w.do("GET", "/metrics", "")
+	const series = `apiserver_requested_deprecated_apis{group="",removed_release="",resource="endpoints",subresource="",version="v1"} 1`
+	if !strings.Contains(metrics, series) || strings.Count(metrics, "\napiserver_requested_deprecated_apis{") != 1 {
+		t.Error("the metrics do not say that Endpoints, and nothing else, were asked for")
+	}
+	w.shutdown()
+	all := events()
+	if e := one(t, all, "list", "endpoints"); e.Annotations["k8s.io/deprecated"] != "true" {
+		t.Error(e.Annotations)
+	}
+	if e := one(t, all, "list", "configmaps"); e.Annotations["k8s.io/deprecated"] != "" || e.Annotations["apiserver.latency.k8s.io/total"] != "" {
+		t.Error(e.Annotations)
+	}
+}
+
+// Of a request that takes longer than half a second it is written down where the
+// time went.
+func TestAuditTellsWhatTookTheTime(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Now())
+	g := gate{make(chan struct{}), make(chan struct{})}
+	p, err := auditpolicy.LoadPolicyFromBytes([]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "audit.log")
+	w := newWorld(t, func(c *Config) {
+		c.Audit = audit.Config{Policy: p, Log: audit.Log{Path: file, MaxSize: 1}}
+		c.Clock, c.Authorizer = clock, authorizer.AuthorizerFunc(g.authorize)
+	})
+	answered := make(chan struct{})
+	go func() { w.do("GET", "/version", ""); close(answered) }()
+	<-g.entered
+	clock.Step(time.Second)
+	g.leave <- struct{}{}
+	<-answered
+	w.configMap("quick")
+	w.shutdown()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		var e auditv1.Event
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		total, authorization := e.Annotations["apiserver.latency.k8s.io/total"], e.Annotations["apiserver.latency.k8s.io/authorization"]
+		if slow := e.RequestURI == "/version"; slow != (total == "1s") || slow != (authorization != "") {
+			t.Errorf("%s: %v", e.RequestURI, e.Annotations)
+		}
 	}
 }

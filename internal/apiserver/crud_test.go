@@ -306,12 +306,11 @@ func TestNodesSayNothingOfWhatIsGone(t *testing.T) {
 	n, err := nodes.Create(t.Context(), &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "n"},
 		Spec:       corev1.NodeSpec{ConfigSource: &corev1.NodeConfigSource{ConfigMap: &corev1.ConfigMapNodeConfigSource{Name: "c", Namespace: "d", KubeletConfigKey: "k"}}},
-		Status:     corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{KubeProxyVersion: "v1"}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.Status.NodeInfo.KubeProxyVersion, n.Status.NodeInfo.KubeletVersion = "v1", "v1.37.2"
+	n.Status.NodeInfo.KubeletVersion = "v1.37.2"
 	n.Status.Config = &corev1.NodeConfigStatus{Error: "e"}
 	if n, err = nodes.UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -319,8 +318,8 @@ func TestNodesSayNothingOfWhatIsGone(t *testing.T) {
 	if n.Status.NodeInfo.KubeletVersion == "" {
 		t.Error("the status was not written")
 	}
-	if n.Spec.ConfigSource != nil || n.Status.Config != nil || n.Status.NodeInfo.KubeProxyVersion != "" {
-		t.Errorf("kept %v, %v and %q", n.Spec.ConfigSource, n.Status.Config, n.Status.NodeInfo.KubeProxyVersion)
+	if n.Spec.ConfigSource != nil || n.Status.Config != nil {
+		t.Errorf("kept %v and %v", n.Spec.ConfigSource, n.Status.Config)
 	}
 	patch := []byte(`{"spec":{"configSource":{"configMap":{"name":"c","namespace":"d","kubeletConfigKey":"k"}}}}`)
 	if n, err = nodes.Patch(t.Context(), "n", types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil || n.Spec.ConfigSource != nil {

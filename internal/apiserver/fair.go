@@ -10,6 +10,7 @@ import (
 
 	"proa/internal/apiserver/fairness"
 	"proa/internal/apiserver/request"
+	"proa/internal/latency"
 )
 
 // setUpFairness makes what shares the server out among its clients.
@@ -46,6 +47,7 @@ func (s *Server) withFairness(next http.Handler) http.Handler {
 		ticket, ok := s.fairness.Start(r.Context(), class, s.fairness.Estimate(class, info, r.URL), s.mayWait(r.Context()))
 		if waited := ticket.Waited(); waited > 0 {
 			waitedFor(w, waited)
+			latency.Of(r.Context()).Add(latency.Queue, waited)
 		}
 		switch {
 		case !ok:

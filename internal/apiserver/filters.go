@@ -24,6 +24,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 
 	"proa/internal/apiserver/request"
+	"proa/internal/latency"
 )
 
 type userKey struct{}
@@ -127,7 +128,9 @@ func (s *Server) withAuthentication(next http.Handler) http.Handler {
 		if r.Header.Get("Authorization") != "" { // some tokens are good but should be replaced
 			asking = r.WithContext(warning.WithWarningRecorder(r.Context(), &warnings{header: w.Header()}))
 		}
+		known := latency.Of(r.Context()).Track(latency.Authentication)
 		who, ok := s.authenticate(asking)
+		known()
 		if !ok {
 			if r.ProtoMajor == 2 {
 				w.Header().Set("Connection", "close") // strangers get no streams to play with
@@ -166,7 +169,9 @@ func (s *Server) authenticate(r *http.Request) (user.Info, bool) {
 func (s *Server) withAuthorization(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := attributes(r)
+		decided := latency.Of(r.Context()).Track(latency.Authorization)
 		decision, reason, err := s.decide(r.Context(), a)
+		decided()
 		if s.audit != nil {
 			s.auditDecision(r, decision, reason, err)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"proa/internal/apiserver/audit"
 	"proa/internal/apiserver/request"
+	"proa/internal/latency"
 )
 
 // withImpersonation lets a user act as the one that the Impersonate headers name.
@@ -31,7 +32,9 @@ func (s *Server) withImpersonation(next http.Handler) http.Handler {
 			s.fail(w, r, err)
 			return
 		}
+		found := latency.Of(r.Context()).Track(latency.Impersonation)
 		as, constraint, err := s.impersonate(r.Context(), modes, wanted, attributes(r))
+		found()
 		if err != nil {
 			s.fail(w, r, err)
 			return

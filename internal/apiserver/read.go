@@ -21,6 +21,7 @@ import (
 	"proa/internal/apiserver/registry"
 	"proa/internal/apiserver/request"
 	"proa/internal/apiserver/table"
+	"proa/internal/latency"
 	"proa/internal/store"
 )
 
@@ -56,6 +57,7 @@ func (c *call) writeItem(code int, item *store.Item) error {
 	}
 	c.auditItem(item)
 	out := newSink(c.w, c.r, code, string(c.format.Media))
+	defer out.time.Track(latency.Serialization)()
 	var err error
 	if c.format.As == "Table" {
 		var p *table.Printer
@@ -162,6 +164,7 @@ func (c *call) writeList(meta metav1.ListMeta, items []*store.Item) error {
 	}
 	c.auditList(meta, items)
 	out := newSink(c.w, c.r, http.StatusOK, string(c.format.Media))
+	defer out.time.Track(latency.Serialization)()
 	if c.format.As == "Table" {
 		p, err := c.printer()
 		if err == nil {

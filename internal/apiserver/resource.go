@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/warning"
 
 	"proa/internal/apis"
 	"proa/internal/apiserver/codec"
@@ -60,9 +59,7 @@ func (s *Server) serveResource(w http.ResponseWriter, r *http.Request, info *req
 		}
 		return c.connect(opts)
 	}
-	if custom := c.view.Custom; custom != nil && custom.Warning != "" {
-		warning.AddWarning(r.Context(), "", custom.Warning)
-	}
+	c.tellDeprecation(r.Context())
 	offered := c.s.offer(negotiate.Object(c.custom(), c.tabular()))
 	if c.format, err = negotiate.Response(r, offered); err != nil {
 		if !c.custom() {

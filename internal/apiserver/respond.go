@@ -12,6 +12,7 @@ import (
 
 	"proa/internal/apiserver/codec"
 	"proa/internal/apiserver/negotiate"
+	"proa/internal/latency"
 )
 
 // fail writes an error as a Status in the form the client accepts, or as JSON.
@@ -80,6 +81,7 @@ type sink struct {
 	buf  *[]byte
 	sent bool
 	zip  *gzip.Writer
+	time *latency.Breakdown
 }
 
 var (
@@ -89,7 +91,7 @@ var (
 
 func newSink(w http.ResponseWriter, r *http.Request, code int, contentType string) *sink {
 	w.Header().Set("Content-Type", contentType)
-	return &sink{w: w, code: code, gzip: acceptsGzip(r)}
+	return &sink{w: w, code: code, gzip: acceptsGzip(r), time: latency.Of(r.Context())}
 }
 
 func acceptsGzip(r *http.Request) bool {
@@ -110,6 +112,7 @@ func (s *sink) Write(p []byte) (int, error) {
 		if err := s.flush(); err != nil {
 			return 0, err
 		}
+		defer s.time.Track(latency.Network)()
 		return s.body().Write(p)
 	}
 	*s.buf = append(*s.buf, p...)
@@ -132,7 +135,9 @@ func (s *sink) flush() error {
 		}
 		s.w.WriteHeader(s.code)
 	}
+	written := s.time.Track(latency.Network)
 	_, err := s.body().Write(*s.buf)
+	written()
 	*s.buf = (*s.buf)[:0]
 	return err
 }
@@ -162,7 +167,9 @@ func (s *sink) Close() error {
 		if n == 0 {
 			return nil
 		}
+		written := s.time.Track(latency.Network)
 		_, err := s.w.Write(*s.buf)
+		written()
 		return err
 	}
 	if err := s.flush(); err != nil || s.zip == nil {

@@ -11,6 +11,7 @@ package apiserver
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -59,6 +60,9 @@ type Config struct {
 	// TLS holds the server's certificate and the client authorities. Nil: plain
 	// HTTP/1.1 (behind Handler or for tests).
 	TLS *tls.Config
+	// ClientCAs are the authorities that clients are told they may choose a certificate
+	// of, now. Nil: those of TLS.
+	ClientCAs func() *x509.CertPool
 
 	// Aggregator knows what other servers serve. Nil: nothing.
 	Aggregator *aggregator.Aggregator
@@ -102,6 +106,9 @@ type Config struct {
 	GoawayChance    float64       // that a request over HTTP/2 has its client connect anew
 	ShutdownDelay   time.Duration // for which all is served as before while /readyz fails
 	ShutdownTimeout time.Duration // for what is in flight after that; default 10 s
+	// ShutdownWatchGrace spreads the ends of watches, so that their clients do not all
+	// come back at once; 0: they end at the same time.
+	ShutdownWatchGrace time.Duration
 	// ShutdownRetryAfter keeps the listener open while requests in flight are
 	// answered, and answers new ones with 429 and Retry-After.
 	ShutdownRetryAfter bool
@@ -111,17 +118,18 @@ type Config struct {
 
 // Server is one API server.
 type Server struct {
-	config    Config
-	catalogue *apis.Catalogue
-	discovery *discovery.Handler
-	openapi   *openapi.Handler
-	connect   *connect.Connector
-	health    *health
-	metrics   *metrics
-	audit     *audit.Trail       // nil: nothing is written down
-	fairness  *fairness.Fairness // nil: limits of requests in flight hold
-	handler   http.Handler
-	cbor      bool // the gate of CBOR is on
+	config       Config
+	catalogue    *apis.Catalogue
+	discovery    *discovery.Handler
+	openapi      *openapi.Handler
+	connect      *connect.Connector
+	health       *health
+	metrics      *metrics
+	audit        *audit.Trail // nil: nothing is written down
+	deprecations *deprecations
+	fairness     *fairness.Fairness // nil: limits of requests in flight hold
+	handler      http.Handler
+	cbor         bool // the gate of CBOR is on
 
 	watches  atomic.Int64 // that are served now
 	started  time.Time
@@ -129,6 +137,8 @@ type Server struct {
 	end      context.CancelFunc
 	draining context.Context // ends when it takes no more requests, and watches with it
 	drain    context.CancelFunc
+	spread   atomic.Int64 // time from the end of one watch to that of the next when draining
+	leaving  atomic.Int64 // watches that have been told to end
 	inFlight sync.RWMutex // read-locked by each request, if new ones are refused while the server stops
 }
 
@@ -160,7 +170,8 @@ func New(c Config) (*Server, error) {
 	if s.metrics, err = newMetrics(c.Metrics, c.Features); err != nil {
 		return nil, fmt.Errorf("apiserver: %w", err)
 	}
-	collectors := []prometheus.Collector{objectCounts{c.Store, catalogue}}
+	s.deprecations = newDeprecations(c.Version)
+	collectors := []prometheus.Collector{s.deprecations.requested, objectCounts{c.Store, catalogue}}
 	if c.Admission != nil {
 		collectors = append(collectors, c.Admission.Metrics()...)
 	}
@@ -248,8 +259,9 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		case <-s.config.Clock.After(s.config.ShutdownDelay):
 		}
 	}
+	s.spread.Store(int64(s.config.ShutdownWatchGrace) / max(s.watches.Load(), leastEnds*int64(s.config.ShutdownWatchGrace)/int64(time.Second), 1))
 	s.drain()
-	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.ShutdownTimeout)
+	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.ShutdownTimeout+s.config.ShutdownWatchGrace)
 	defer cancel()
 	if s.config.ShutdownRetryAfter {
 		s.finish(limit)
@@ -260,6 +272,21 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	<-done
 	s.connect.Close()
 	return nil
+}
+
+// leastEnds is how many watches end in a second at least when the server stops.
+const leastEnds = 200
+
+// takeLeave waits for a watch's turn to end when the server stops.
+func (s *Server) takeLeave(ctx context.Context) {
+	gap := time.Duration(s.spread.Load())
+	if gap == 0 || s.draining.Err() == nil {
+		return
+	}
+	select {
+	case <-s.config.Clock.After(min(time.Duration(s.leaving.Add(1))*gap, s.config.ShutdownWatchGrace)):
+	case <-ctx.Done():
+	}
 }
 
 // finish refuses new requests, and returns when those in flight are answered or
@@ -298,6 +325,21 @@ func (s *Server) runBackground(ctx context.Context) (stop func()) {
 	return func() { cancel(); running.Wait() }
 }
 
+// followAuthorities makes one configuration for each set of authorities, so that
+// sessions resume as long as they stay the same.
+func followAuthorities(base *tls.Config, now func() *x509.CertPool) func(*tls.ClientHelloInfo) (*tls.Config, error) {
+	var current atomic.Pointer[tls.Config]
+	return func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		authorities, c := now(), current.Load()
+		if c == nil || c.ClientCAs != authorities {
+			c = base.Clone()
+			c.GetConfigForClient, c.ClientCAs, c.NextProtos = nil, authorities, []string{"h2", "http/1.1"}
+			current.Store(c)
+		}
+		return c, nil
+	}
+}
+
 // secure sets up TLS and HTTP/2. The limits keep one connection from holding more
 // than its share.
 func (s *Server) secure(server *http.Server) {
@@ -309,6 +351,9 @@ func (s *Server) secure(server *http.Server) {
 		t.ClientAuth = tls.RequestClientCert // the authenticator verifies it
 	}
 	const resourceBody99th = 256 << 10
+	if s.config.ClientCAs != nil {
+		t.GetConfigForClient = followAuthorities(t, s.config.ClientCAs)
+	}
 	t.DynamicRecordSizingDisabled = true // small records first help browsers; here they are writes of the kernel's
 	server.TLSConfig = t
 	http2.Serve(server, http2.Config{

@@ -125,3 +125,33 @@ func TestSomeClientsConnectAnew(t *testing.T) {
 		}
 	}
 }
+
+// With a grace period the watches end one after the other, so that their clients do
+// not all come back at once.
+func TestWatchesEndOneAfterTheOther(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Now())
+	w := newWorld(t, func(c *Config) { c.Clock, c.ShutdownWatchGrace = clock, time.Minute })
+	ended := make(chan struct{}, 3)
+	for range cap(ended) {
+		resp, end := w.open("/api/v1/configmaps?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "application/json")
+		defer end()
+		events := bufio.NewScanner(resp.Body)
+		for events.Scan() && !strings.Contains(events.Text(), "initial-events-end") {
+		}
+		go func() {
+			for events.Scan() {
+			}
+			ended <- struct{}{}
+		}()
+	}
+	gone := w.ends()
+	for left := cap(ended); left > 0; left-- {
+		w.until("the others wait", func() bool { return clock.Waiters() == left })
+		if len(ended) > 0 {
+			t.Error("a watch has ended before its turn")
+		}
+		clock.Step(time.Second / leastEnds)
+		<-ended
+	}
+	gone()
+}

@@ -88,6 +88,7 @@ func (s *stream) serveHTTP(ctx context.Context, w *registry.Watch) error {
 		}
 		events, err := w.Next(ctx)
 		if err != nil {
+			s.s.takeLeave(s.r.Context())
 			s.last(s.w, w)
 			s.end(s.w, err)
 			return nil
@@ -232,6 +233,7 @@ func (s *stream) serveWebSocket(ctx context.Context, cancel context.CancelFunc, 
 		}
 		events, err := w.Next(ctx)
 		if err != nil {
+			s.s.takeLeave(s.r.Context())
 			for _, write := range []func(io.Writer){
 				func(to io.Writer) { s.last(to, w) },
 				func(to io.Writer) { s.end(to, err) },

@@ -78,6 +78,9 @@ func (c *call) readObject(fieldValidation string) (apis.Object, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := codec.CheckExponents(obj, data, m); err != nil {
+		return nil, err
+	}
 	c.auditRequest(obj)
 	for _, text := range complaints {
 		warning.AddWarning(c.r.Context(), "", text)
@@ -166,6 +169,9 @@ func (c *call) patch() error {
 		form = negotiate.YAML
 	}
 	if err := codec.CheckQuantities(data, form, c.view.New()); err != nil {
+		return err
+	}
+	if err := codec.CheckPatch(data, form, c.view.New()); err != nil {
 		return err
 	}
 	var opts metav1.PatchOptions

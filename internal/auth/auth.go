@@ -14,14 +14,17 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/client-go/util/cert"
 	"k8s.io/utils/clock"
 
 	"proa/internal/apis"
 	"proa/internal/auth/chain"
+	"proa/internal/auth/clientcert"
 	"proa/internal/auth/jwt"
 	"proa/internal/auth/jwtsigner"
 	"proa/internal/auth/rbac"
 	"proa/internal/auth/token"
+	"proa/internal/configfile"
 	"proa/internal/store"
 )
 
@@ -37,6 +40,10 @@ type Config struct {
 
 	// ClientCA verifies client certificates. Nil: none are accepted.
 	ClientCA *x509.CertPool
+	// ClientCAFile is where ClientCA was read from, holding ClientCAData; its changes
+	// are followed. Empty: it stays as it is.
+	ClientCAFile string
+	ClientCAData []byte
 	// FrontProxyCA verifies the aggregator's certificate, whose X-Remote-*
 	// headers are believed. Nil: the headers mean nothing. FrontProxyNames limits
 	// the certificate's common name; empty: any.
@@ -103,10 +110,12 @@ type Auth struct {
 	// Tokens issues and verifies service account tokens and publishes their keys.
 	Tokens *token.Service
 
-	chain  *chain.Chain
-	tokens authenticator.Token
-	jwt    *jwt.Authenticator // nil without outside issuers
-	signer *jwtsigner.Signer  // nil when this process signs
+	config  Config
+	chain   *chain.Chain
+	tokens  authenticator.Token
+	clients *clientcert.Authenticator // nil without authorities
+	jwt     *jwt.Authenticator        // nil without outside issuers
+	signer  *jwtsigner.Signer         // nil when this process signs
 }
 
 // New joins authenticators and authorizers as c says.
@@ -117,7 +126,7 @@ func New(c Config) (*Auth, error) {
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}
-	a := &Auth{}
+	a := &Auth{config: c}
 	if err := a.issuer(c); err != nil {
 		return nil, err
 	}
@@ -157,6 +166,12 @@ func (a *Auth) issuer(c Config) (err error) {
 func (a *Auth) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.chain.Run(ctx) })
+	if a.config.ClientCAFile != "" {
+		f := &configfile.Follower{
+			Path: a.config.ClientCAFile, Loaded: a.config.ClientCAData, Clock: ticking(a.config.Clock), Apply: a.trustClients,
+		}
+		g.Go(func() error { return f.Run(ctx) })
+	}
 	if a.jwt != nil {
 		g.Go(func() error { return a.jwt.Run(ctx) })
 	}
@@ -165,6 +180,28 @@ func (a *Auth) Run(ctx context.Context) error {
 		g.Go(func() error { return a.signer.Run(ctx) })
 	}
 	return g.Wait()
+}
+
+// trustClients believes the authorities of a file from now on.
+func (a *Auth) trustClients(_ context.Context, data []byte) error {
+	certificates, err := cert.ParseCertsPEM(data)
+	if err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	for _, c := range certificates {
+		roots.AddCert(c)
+	}
+	a.clients.Trust(roots)
+	return nil
+}
+
+// ClientCAs are the authorities of client certificates now, nil for none.
+func (a *Auth) ClientCAs() *x509.CertPool {
+	if a.clients == nil {
+		return nil
+	}
+	return a.clients.Roots()
 }
 
 // ticking is a clock that configuration files are followed by; nil, the real one,

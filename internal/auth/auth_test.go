@@ -1,10 +1,14 @@
 package auth
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -332,4 +336,56 @@ func FuzzBootstrapToken(f *testing.F) {
 			t.Errorf("%q: %v %v", token, ok, err)
 		}
 	})
+}
+
+// A file of authorities is followed: those that are gone are not believed, whoever
+// was known by them.
+func TestAuthoritiesOfClientsAreFollowed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	w := newWorld(t, func(c *Config) { c.ClientCAFile = file })
+	other, err := pki.Open(pki.Config{Dir: t.TempDir(), Clock: w.clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace := func(pem []byte) {
+		if err := os.WriteFile(file+".new", pem, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(file+".new", file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replace(w.pki.CAPEM())
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	leaf := func(a *pki.Authority) []byte {
+		cert, _, err := a.Cluster.Issue(pki.Leaf{CommonName: "jane", Usage: x509.ExtKeyUsageClientAuth})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cert
+	}
+	ours, theirs := leaf(w.pki), leaf(other)
+	known := func(cert []byte) bool {
+		u, err := w.who(t, credentials{cert: cert})
+		return err == nil && u != nil && u.GetName() == "jane"
+	}
+	if !known(ours) || known(theirs) {
+		t.Fatal("not the authorities that the server began with")
+	}
+	replace(other.CAPEM())
+	for !known(theirs) {
+		if t.Context().Err() != nil {
+			t.Fatal("the new authority is not believed")
+		}
+		runtime.Gosched()
+	}
+	if known(ours) {
+		t.Error("the old authority is still believed")
+	}
+	if !w.ClientCAs().Equal(other.Cluster.Pool()) {
+		t.Error("clients are told of the old authority")
+	}
 }

@@ -42,7 +42,8 @@ func (a *Auth) authenticators(c Config) error {
 		methods = append(methods, frontProxy(c))
 	}
 	if c.ClientCA != nil {
-		methods = append(methods, clientcert.New(c.ClientCA, c.Clock))
+		a.clients = clientcert.New(c.ClientCA, c.Clock)
+		methods = append(methods, a.clients)
 	}
 	methods = append(methods, bearertoken.New(bearer), websocket.NewProtocolAuthenticator(bearer))
 	identified := group.NewAuthenticatedGroupAdder(requestunion.New(methods...))

@@ -11,8 +11,10 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa/internal/apiserver"
@@ -49,7 +51,31 @@ func openControlPlane(ctx context.Context, l Layout, s Settings, authority *pki.
 	config.Server.Metrics = prometheus.NewRegistry()
 	cp := &controlPlane{metrics: config.Server.Metrics, settings: s, authority: authority, kubeletClient: newKubeletClient(config.Server.Kubelet.KubeletTLS)}
 	cp.ControlPlane, err = controlplane.Open(ctx, config)
+	if err == nil {
+		cp.Components = map[string]controlplane.ComponentCheck{
+			"controller-manager": cp.checkLeader("kube-controller-manager"), "scheduler": cp.checkLeader("kube-scheduler"),
+		}
+	}
 	return cp, err
+}
+
+// checkLeader returns what says how a component is. Alone it is well: it ends with
+// this process. Of servers that share an etcd one holds the Lease of that name.
+func (cp *controlPlane) checkLeader(name string) controlplane.ComponentCheck {
+	return func(ctx context.Context) error {
+		if !cp.settings.Datastore.shared() {
+			return nil
+		}
+		lease, err := client.Of[*coordinationv1.Lease](cp.As(user.APIServerUser, user.SystemPrivilegedGroup)).Get(ctx, "kube-system", name)
+		if err != nil {
+			return err
+		}
+		s := lease.Spec
+		if s.HolderIdentity == nil || *s.HolderIdentity == "" || s.RenewTime == nil || time.Since(s.RenewTime.Time) > leaseDuration {
+			return fmt.Errorf("lease kube-system/%s: no server leads", name)
+		}
+		return nil
+	}
 }
 
 // controlPlane is what the settings make of a control plane, but for its listener.

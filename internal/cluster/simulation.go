@@ -93,7 +93,10 @@ func (s *simulator) Run(ctx context.Context) error {
 
 // scheduler makes the scheduler as its file configures it.
 func (cp *controlPlane) scheduler(cache *client.Cache) (*scheduler.Scheduler, error) {
-	c := scheduler.Config{Cache: cache.As(cp.As(user.KubeScheduler)), Clock: clock.RealClock{}, Metrics: cp.metrics}
+	c := scheduler.Config{
+		Cache: cache.As(cp.As(user.KubeScheduler)), Clock: clock.RealClock{}, Metrics: cp.metrics,
+		PodGroups: scheduler.ServesPodGroups(cp.Catalogue()),
+	}
 	if path := cp.settings.SchedulerConfig; path != "" {
 		var err error
 		if c.Settings, err = config.Load(path); err != nil {

@@ -36,6 +36,14 @@ type Config struct {
 	Workers  int // of one controller; 0 means 4
 	// Metrics is where a controller's own metrics are registered; nil: nowhere.
 	Metrics prometheus.Registerer
+	Queues  *Queues // measures the queues; nil: nothing does
+}
+
+// Register makes Metrics gather what a controller measures.
+func (c Config) Register(measures ...prometheus.Collector) {
+	if c.Metrics != nil {
+		c.Metrics.MustRegister(measures...)
+	}
 }
 
 // Loop calls Reconcile for every enqueued key: never twice at once for the same
@@ -54,17 +62,21 @@ const (
 	defaultQueue = 4
 )
 
-// NewLoop returns a loop named for logs and metrics.
+// NewLoop returns a loop named for logs and metrics, which have upstream's name of the queue.
 func NewLoop(name string, c Config, reconcile func(ctx context.Context, key Key) (Result, error)) *Loop {
 	workers := c.Workers
 	if workers == 0 {
 		workers = defaultQueue
 	}
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[Key](retryBase, retryMax)
+	config := workqueue.TypedRateLimitingQueueConfig[Key]{Name: name, Clock: c.Clock}
+	if c.Queues != nil {
+		config.MetricsProvider = c.Queues
+	}
 	return &Loop{
 		name:      name,
 		workers:   workers,
-		queue:     workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[Key]{Name: name, Clock: c.Clock}),
+		queue:     workqueue.NewTypedRateLimitingQueueWithConfig(limiter, config),
 		reconcile: reconcile,
 	}
 }

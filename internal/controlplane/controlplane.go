@@ -27,6 +27,7 @@ import (
 	"proa/internal/apiextensions"
 	"proa/internal/apis"
 	"proa/internal/apis/builtin"
+	"proa/internal/apis/core"
 	"proa/internal/apis/feature"
 	"proa/internal/apiserver"
 	"proa/internal/apiserver/aggregator"
@@ -73,6 +74,10 @@ type Config struct {
 	// Trust is what such servers can read about this one's clients.
 	Trust clustertrust.Trust
 
+	// ServiceAddresses leads this server's own calls to Services (webhooks, extension
+	// servers) to their addresses, not to their endpoints.
+	ServiceAddresses bool
+
 	// Encryption keeps values unreadable on the disk; without a File they are not.
 	Encryption encryption.Config
 
@@ -86,6 +91,11 @@ type ControlPlane struct {
 	Auth     *auth.Auth
 	Registry *registry.Registry
 
+	// Components are what componentstatuses tells of besides the store. They are
+	// set before Run; DaemonChecks, unless another set is.
+	Components map[string]ComponentCheck
+
+	storeChecks []apiserver.Check
 	config      Config
 	catalogue   *apis.Catalogue
 	chain       *admission.Chain
@@ -113,7 +123,7 @@ func Open(ctx context.Context, c Config) (*ControlPlane, error) {
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}
-	cp := &ControlPlane{config: c, catalogue: builtin.Serving(c.Gates, c.Runtime)}
+	cp := &ControlPlane{Components: DaemonChecks(), config: c, catalogue: builtin.Serving(c.Gates, c.Runtime)}
 	if err := cp.open(ctx); err != nil {
 		c.Listener.Close()
 		return nil, err
@@ -134,7 +144,8 @@ func (cp *ControlPlane) open(ctx context.Context) error {
 	if cp.config.EventTTL >= 0 {
 		cp.upkeep = append(cp.upkeep, newExpiry(cp.Store, cp.config.EventTTL, cp.config.Clock))
 	}
-	cp.config.Server.Checks = append(engineChecks(engine), cp.config.Server.Checks...)
+	cp.storeChecks = engineChecks(engine)
+	cp.config.Server.Checks = append(cp.storeChecks, cp.config.Server.Checks...)
 	if err := cp.assemble(ctx); err != nil {
 		cp.closeStore()
 		return err
@@ -153,7 +164,10 @@ func (cp *ControlPlane) assemble(ctx context.Context) (err error) {
 		return err
 	}
 	cp.handleReviews()
-	if cp.definitions, err = apiextensions.New(apiextensions.Config{Store: cp.Store, Catalogue: cp.catalogue}); err != nil {
+	if err := cp.Registry.Serve(&core.ComponentStatuses, componentStatuses{cp}); err != nil {
+		return err
+	}
+	if cp.definitions, err = apiextensions.New(apiextensions.Config{Store: cp.Store, Catalogue: cp.catalogue, ByAddress: cp.config.ServiceAddresses}); err != nil {
 		return err
 	}
 	if err := rbac.Bootstrap(ctx, cp.Store, cp.config.Clock); err != nil {
@@ -162,7 +176,7 @@ func (cp *ControlPlane) assemble(ctx context.Context) (err error) {
 	if err := cp.Registry.Bootstrap(ctx); err != nil {
 		return fmt.Errorf("bootstrap objects: %w", err)
 	}
-	if cp.aggregator, err = aggregator.New(aggregator.Config{Store: cp.Store, Certificate: cp.config.FrontProxy, Clock: cp.config.Clock}); err != nil {
+	if cp.aggregator, err = aggregator.New(aggregator.Config{Store: cp.Store, Certificate: cp.config.FrontProxy, ByAddress: cp.config.ServiceAddresses, Clock: cp.config.Clock}); err != nil {
 		return err
 	}
 	cp.addControllers()
@@ -180,7 +194,7 @@ func (cp *ControlPlane) authConfig() auth.Config {
 func (cp *ControlPlane) newChain() (*admission.Chain, error) {
 	mutatingHooks, validatingHooks, err := webhook.New(webhook.Config{
 		Store: cp.Store, Catalogue: cp.catalogue, Authorizer: cp.Auth.Authorizer,
-		Configurations: cp.config.Admission.Configurations,
+		Configurations: cp.config.Admission.Configurations, ByAddress: cp.config.ServiceAddresses,
 	})
 	if err != nil {
 		return nil, err
@@ -260,6 +274,9 @@ func (cp *ControlPlane) serverConfig() apiserver.Config {
 	c := cp.config.Server
 	c.Registry, c.Store, c.Admission, c.Aggregator = cp.Registry, cp.Store, cp.chain, cp.aggregator
 	c.Authenticator, c.Authorizer = cp.Auth.Authenticator, cp.Auth.Authorizer
+	if cp.config.Auth.ClientCAFile != "" {
+		c.ClientCAs = cp.Auth.ClientCAs
+	}
 	c.Features, c.Clock = cp.config.Gates, cp.config.Clock
 	c.JWKS, c.OpenIDConfiguration = cp.Auth.Tokens.JWKS, cp.Auth.Tokens.Discovery
 	if c.Version.GitVersion == "" {

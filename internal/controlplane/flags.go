@@ -21,7 +21,8 @@ type Flags struct {
 		enable, disable []string
 		file            configfile.Path
 	}
-	set *pflag.FlagSet
+	endpointRouting bool
+	set             *pflag.FlagSet
 }
 
 // Add registers the flags.
@@ -35,6 +36,7 @@ func (f *Flags) Add(fs *pflag.FlagSet) {
 	f.set.StringSliceVar(&f.admission.enable, "enable-admission-plugins", nil, "admission plugins that run besides those that do by default")
 	f.set.StringSliceVar(&f.admission.disable, "disable-admission-plugins", nil, "admission plugins that do not run although they do by default")
 	f.set.Var(&f.admission.file, "admission-control-config-file", "file with an AdmissionConfiguration: configurations of admission plugins")
+	f.set.BoolVar(&f.endpointRouting, "enable-aggregator-routing", true, "call webhooks and extension servers at the endpoints of their Services; false: at the addresses of the Services, which this host has to be able to reach")
 	fs.AddFlagSet(f.set)
 }
 
@@ -57,6 +59,7 @@ func (f *Flags) Apply(c *Config) error {
 	if c.Server.Audit, err = f.audit.config(); err != nil {
 		return err
 	}
+	c.ServiceAddresses = !f.endpointRouting
 	c.Server.Flags = f.inForce()
 	if err := f.auth.Apply(&c.Auth); err != nil {
 		return err

@@ -19,6 +19,7 @@ type requestFlags struct {
 	streams       int
 	goaway        float64
 	delay         time.Duration
+	watchGrace    time.Duration
 	retryAfter    bool
 }
 
@@ -31,6 +32,7 @@ func (f *requestFlags) add(fs *pflag.FlagSet) {
 	fs.IntVar(&f.streams, "http2-max-streams-per-connection", 0, "requests at a time on one connection (default 100)")
 	fs.Float64Var(&f.goaway, "goaway-chance", 0, "chance that a request over HTTP/2 has its client connect anew, so that clients spread over the servers behind a load balancer: at most 0.02")
 	fs.DurationVar(&f.delay, "shutdown-delay-duration", 0, "how long everything is still served once the server is to end, and /readyz says so")
+	fs.DurationVar(&f.watchGrace, "shutdown-watch-termination-grace-period", 0, "longest time over which watches end one after the other when the server does; 0: all at once")
 	fs.BoolVar(&f.retryAfter, "shutdown-send-retry-after", false, "listen on while requests in flight are answered, and answer new ones with 429 and Retry-After")
 }
 
@@ -49,6 +51,9 @@ func (f *requestFlags) apply(c *apiserver.Config) error {
 	if f.delay < 0 {
 		errs = append(errs, errors.New("--shutdown-delay-duration can not be negative value"))
 	}
+	if f.watchGrace < 0 {
+		errs = append(errs, errors.New("shutdown-watch-termination-grace-period, if provided, can not be a negative value"))
+	}
 	if f.goaway < 0 || f.goaway > 0.02 {
 		errs = append(errs, errors.New("--goaway-chance can not be less than 0 or greater than 0.02"))
 	}
@@ -58,6 +63,7 @@ func (f *requestFlags) apply(c *apiserver.Config) error {
 	c.NoFairness, c.MaxReads, c.MaxWrites, c.MaxStreams = !f.fairness, orNone(f.reads), orNone(f.writes), f.streams
 	c.RequestTimeout, c.MinWatch = f.timeout, time.Duration(f.minWatch)*time.Second
 	c.GoawayChance, c.ShutdownDelay, c.ShutdownRetryAfter = f.goaway, f.delay, f.retryAfter
+	c.ShutdownWatchGrace = f.watchGrace
 	return errors.Join(errs...)
 }
 

@@ -180,18 +180,11 @@ func (k *Kubelet) assemblePods(p *parts, recorder record.EventRecorder, nodeCfg 
 		Exec: p.runtime.Command, HostIP: func() string { return c.NodeIPs[0] }, Recorder: recorder, Clock: c.Clock, Log: c.Log,
 		Changed: func(uid types.UID) { p.workers.Wake(uid) },
 	})
-	rules := admit.Rules{UnsafeSysctls: c.UnsafeSysctls}
 	p.workers = podworker.New(podworker.Config{
 		Runtime: p.runtime, RuntimeName: runtimeName, Node: nodeCfg, Volumes: p.volumes, Images: p.images,
 		Cgroups: p.cgroups, Probes: p.probes, Status: p.writer, Recorder: recorder, Clock: c.Clock, Log: c.Log,
 		Variables: k.variables(p), HostIPs: p.node.HostIPs, NetworkReady: p.node.NetworkReady,
-		Admit: func(pod *corev1.Pod, others []*corev1.Pod) *status.End {
-			n, err := p.node.Node()
-			if err != nil {
-				return &status.End{Reason: "NodeUnknown", Message: err.Error()}
-			}
-			return rules.Pod(n, pod, others)
-		},
+		Admit: admission(p.node, admit.Rules{UnsafeSysctls: c.UnsafeSysctls}),
 		Fits: func(pod *corev1.Pod, others []*corev1.Pod) (string, string) {
 			n, err := p.node.Node()
 			if err != nil {
@@ -209,6 +202,21 @@ func (k *Kubelet) assemblePods(p *parts, recorder record.EventRecorder, nodeCfg 
 	})
 	p.rotator = logs.NewRotator(logs.RotatorConfig{Runtime: p.runtime, Clock: c.Clock})
 	p.collector = &images.Collector{Runtime: p.runtime, Recorder: recorder, Node: p.node.Reference(), Clock: c.Clock, Log: c.Log, Wanted: p.volumeImages}
+}
+
+// admission judges by the node as it is remembered, and looks anew before it refuses
+// a pod: the scheduler may know of a label that came a moment ago.
+func admission(n *node.Agent, rules admit.Rules) func(context.Context, *corev1.Pod, []*corev1.Pod) *status.End {
+	return func(ctx context.Context, pod *corev1.Pod, others []*corev1.Pod) *status.End {
+		if remembered, err := n.Node(); err == nil && rules.Pod(remembered, pod, others) == nil {
+			return nil
+		}
+		current, err := n.Read(ctx)
+		if err != nil {
+			return &status.End{Reason: "InvalidNodeInfo", Message: "Kubelet cannot get node info."}
+		}
+		return rules.Pod(current, pod, others)
+	}
 }
 
 // assembleServer puts together what others ask the node.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"proa/internal/controllers"
+	"proa/internal/controllers/attachdetach"
 	"proa/internal/controllers/bootstrapsigner"
 	"proa/internal/controllers/clusterroleaggregation"
 	"proa/internal/controllers/clustertrustbundle"
@@ -14,6 +15,7 @@ import (
 	"proa/internal/controllers/csr"
 	"proa/internal/controllers/daemonset"
 	"proa/internal/controllers/deployment"
+	"proa/internal/controllers/devicetainteviction"
 	"proa/internal/controllers/disruption"
 	"proa/internal/controllers/endpoints"
 	"proa/internal/controllers/endpointslice"
@@ -29,8 +31,10 @@ import (
 	"proa/internal/controllers/podgc"
 	"proa/internal/controllers/replicaset"
 	"proa/internal/controllers/replicationcontroller"
+	"proa/internal/controllers/resourceclaim"
 	"proa/internal/controllers/resourcequota"
 	"proa/internal/controllers/rootca"
+	"proa/internal/controllers/selinuxwarning"
 	"proa/internal/controllers/serviceaccount"
 	"proa/internal/controllers/serviceaccounttoken"
 	"proa/internal/controllers/servicecidr"
@@ -49,26 +53,28 @@ import (
 // entry is one controller under upstream's name. It makes none when it lacks
 // what it works with.
 type entry struct {
-	name string
-	off  bool // unless named
-	make func(*builder) ([]controller, error)
+	name  string
+	alias string // a name that it had before, or ""
+	off   bool   // unless named
+	make  func(*builder) (controller, error)
 }
 
 // simple is an entry of a controller that needs a service account and nothing else.
 func simple[C controller](name, account string, make func(controllers.Config) C) entry {
-	return entry{name: name, make: func(b *builder) ([]controller, error) {
-		return []controller{make(b.as(account))}, nil
+	return entry{name: name, make: func(b *builder) (controller, error) {
+		return make(b.as(account)), nil
 	}}
 }
 
 // special is an entry of a controller that takes more.
 func special(name string, make func(b *builder) controller) entry {
-	return entry{name: name, make: func(b *builder) ([]controller, error) {
-		if c := make(b); c != nil {
-			return []controller{c}, nil
-		}
-		return nil, nil
-	}}
+	return entry{name: name, make: func(b *builder) (controller, error) { return make(b), nil }}
+}
+
+// formerly gives an entry the name that it had before.
+func (e entry) formerly(alias string) entry {
+	e.alias = alias
+	return e
 }
 
 // offByDefault is an entry that runs only where it is named.
@@ -83,14 +89,14 @@ var entries = []entry{
 			return nil
 		}
 		return serviceaccounttoken.New(b.itself(), b.Token, b.RootCA)
-	}),
-	simple("serviceaccount-controller", "service-account-controller", serviceaccount.New),
+	}).formerly("serviceaccount-token"),
+	simple("serviceaccount-controller", "service-account-controller", serviceaccount.New).formerly("serviceaccount"),
 	special("root-ca-certificate-publisher-controller", func(b *builder) controller {
 		if b.RootCA == nil {
 			return nil
 		}
 		return rootca.New(b.as("root-ca-cert-publisher"), b.RootCA)
-	}),
+	}).formerly("root-ca-cert-publisher"),
 	special("kube-apiserver-serving-clustertrustbundle-publisher-controller", func(b *builder) controller {
 		if b.RootCA == nil {
 			return nil
@@ -100,63 +106,79 @@ var entries = []entry{
 	simple("podcertificaterequest-cleaner-controller", "podcertificaterequestcleaner", podcertificatecleaner.New),
 	special("legacy-serviceaccount-token-cleaner-controller", func(b *builder) controller {
 		return legacytokencleaner.New(b.as("legacy-service-account-token-cleaner"), b.LegacyTokenPeriod)
-	}),
-	simple("endpointslice-controller", "endpointslice-controller", endpointslice.New),
-	simple("endpointslice-mirroring-controller", "endpointslicemirroring-controller", endpointslicemirroring.New),
-	simple("endpoints-controller", "endpoint-controller", endpoints.New),
+	}).formerly("legacy-service-account-token-cleaner"),
+	simple("endpointslice-controller", "endpointslice-controller", endpointslice.New).formerly("endpointslice"),
+	simple("endpointslice-mirroring-controller", "endpointslicemirroring-controller", endpointslicemirroring.New).formerly("endpointslicemirroring"),
+	simple("endpoints-controller", "endpoint-controller", endpoints.New).formerly("endpoint"),
 	special("namespace-controller", func(b *builder) controller {
 		return namespace.New(b.as("namespace-controller"), b.Catalogue).With(b.Aggregator)
-	}),
+	}).formerly("namespace"),
 	special("garbage-collector-controller", func(b *builder) controller {
 		return garbagecollector.New(b.as("generic-garbage-collector"), b.Catalogue)
-	}),
-	simple("replicaset-controller", "replicaset-controller", replicaset.New),
-	simple("replicationcontroller-controller", "replication-controller", replicationcontroller.New),
-	simple("deployment-controller", "deployment-controller", deployment.New),
-	simple("statefulset-controller", "statefulset-controller", statefulset.New),
-	simple("daemonset-controller", "daemon-set-controller", daemonset.New),
-	simple("job-controller", "job-controller", job.New),
-	simple("cronjob-controller", "cronjob-controller", cronjob.New),
-	simple("ttl-after-finished-controller", "ttl-after-finished-controller", ttlafterfinished.New),
+	}).formerly("garbagecollector"),
+	simple("replicaset-controller", "replicaset-controller", replicaset.New).formerly("replicaset"),
+	simple("replicationcontroller-controller", "replication-controller", replicationcontroller.New).formerly("replicationcontroller"),
+	simple("deployment-controller", "deployment-controller", deployment.New).formerly("deployment"),
+	simple("statefulset-controller", "statefulset-controller", statefulset.New).formerly("statefulset"),
+	simple("daemonset-controller", "daemon-set-controller", daemonset.New).formerly("daemonset"),
+	simple("job-controller", "job-controller", job.New).formerly("job"),
+	simple("cronjob-controller", "cronjob-controller", cronjob.New).formerly("cronjob"),
+	simple("ttl-after-finished-controller", "ttl-after-finished-controller", ttlafterfinished.New).formerly("ttl-after-finished"),
 	special("disruption-controller", func(b *builder) controller {
 		return disruption.New(b.as("disruption-controller"), b.Catalogue)
-	}),
+	}).formerly("disruption"),
 	special("horizontal-pod-autoscaler-controller", func(b *builder) controller {
 		return horizontalpodautoscaler.New(b.as("horizontal-pod-autoscaler"), b.Catalogue, b.Metrics)
-	}),
+	}).formerly("horizontalpodautoscaling"),
 	special("storage-version-migrator-controller", func(b *builder) controller {
 		return storageversionmigrator.New(b.as("storage-version-migrator-controller"), b.Catalogue)
-	}),
+	}).formerly("svm"),
 	simple("service-cidr-controller", "service-cidrs-controller", servicecidr.New),
 	special("node-lifecycle-controller", func(b *builder) controller {
 		return nodelifecycle.New(b.as("node-controller"), b.NodePeriods)
-	}),
+	}).formerly("nodelifecycle"),
 	simple("taint-eviction-controller", "node-controller", tainteviction.New),
-	simple("ttl-controller", "ttl-controller", ttl.New),
-	{name: "node-ipam-controller", make: newRanges},
+	simple("resourceclaim-controller", "resource-claim-controller", resourceclaim.New),
+	simple("device-taint-eviction-controller", "device-taint-eviction-controller", devicetainteviction.New),
+	simple("ttl-controller", "ttl-controller", ttl.New).formerly("ttl"),
+	{name: "node-ipam-controller", alias: "nodeipam", make: newRanges},
 	special("pod-garbage-collector-controller", func(b *builder) controller {
 		return podgc.New(b.as("pod-garbage-collector"), b.TerminatedPods)
-	}),
+	}).formerly("podgc"),
 	special("resourcequota-controller", func(b *builder) controller {
 		return resourcequota.New(b.as("resourcequota-controller"), b.Catalogue)
-	}),
-	special("certificatesigningrequest-controller", func(b *builder) controller {
-		return csr.New(b.as("certificate-controller"), b.Sign, b.Serving)
-	}),
-	simple("clusterrole-aggregation-controller", "clusterrole-aggregation-controller", clusterroleaggregation.New),
+	}).formerly("resourcequota"),
+	special("certificatesigningrequest-approving-controller", func(b *builder) controller {
+		return csr.NewApproving(b.as("certificate-controller"), b.Serving)
+	}).formerly("csrapproving"),
+	special("certificatesigningrequest-signing-controller", func(b *builder) controller {
+		if b.Sign == nil {
+			return nil
+		}
+		return csr.NewSigning(b.as("certificate-controller"), b.Sign)
+	}).formerly("csrsigning"),
+	simple("certificatesigningrequest-cleaner-controller", "certificate-controller", csr.NewCleaning).formerly("csrcleaner"),
+	simple("clusterrole-aggregation-controller", "clusterrole-aggregation-controller", clusterroleaggregation.New).formerly("clusterrole-aggregation"),
 	special("validatingadmissionpolicy-status-controller", func(b *builder) controller {
 		return validatingadmissionpolicy.New(b.as("validatingadmissionpolicy-status-controller"), b.Catalogue)
 	}),
 	special("persistentvolume-binder-controller", func(b *builder) controller {
 		return volume.New(volume.Config{Controllers: b.as("volume-controller"), LocalPath: b.LocalPath})
-	}),
-	simple("persistentvolume-expander-controller", "expand-controller", volumeexpand.New),
+	}).formerly("persistentvolume-binder"),
+	special("persistentvolume-attach-detach-controller", func(b *builder) controller {
+		return attachdetach.New(attachdetach.Config{Controllers: b.as("attachdetach-controller"), KeepMounted: b.KeepMounted})
+	}).formerly("attachdetach"),
+	simple("persistentvolumeclaim-protection-controller", "pvc-protection-controller", volume.NewClaimProtection).formerly("pvc-protection"),
+	simple("persistentvolume-protection-controller", "pv-protection-controller", volume.NewVolumeProtection).formerly("pv-protection"),
+	simple("ephemeral-volume-controller", "ephemeral-volume-controller", volume.NewEphemeralClaims).formerly("ephemeral-volume"),
+	simple("persistentvolume-expander-controller", "expand-controller", volumeexpand.New).formerly("persistentvolume-expander"),
 	simple("volumeattributesclass-protection-controller", "volumeattributesclass-protection-controller", volumeattributesclass.New),
-	offByDefault(simple("token-cleaner-controller", "token-cleaner", tokencleaner.New)),
-	offByDefault(simple("bootstrap-signer-controller", "bootstrap-signer", bootstrapsigner.New)),
+	offByDefault(simple("selinux-warning-controller", "selinux-warning-controller", selinuxwarning.New)),
+	offByDefault(simple("token-cleaner-controller", "token-cleaner", tokencleaner.New)).formerly("tokencleaner"),
+	offByDefault(simple("bootstrap-signer-controller", "bootstrap-signer", bootstrapsigner.New)).formerly("bootstrapsigner"),
 }
 
-func newRanges(b *builder) ([]controller, error) {
+func newRanges(b *builder) (controller, error) {
 	if len(b.PodCIDRs) == 0 {
 		return nil, nil
 	}
@@ -165,28 +187,27 @@ func newRanges(b *builder) ([]controller, error) {
 		return nil, err
 	}
 	b.manager.Ranges = ranges
-	return []controller{ranges}, nil
+	return ranges, nil
 }
 
 // on reads a list as upstream does: the first that names the controller decides,
 // then a star stands for all that are not off.
 func (e entry) on(list []string) bool {
 	for _, name := range list {
-		switch name {
-		case e.name:
-			return true
-		case "-" + e.name:
-			return false
+		switch bare, no := strings.CutPrefix(name, "-"); bare {
+		case e.name, e.alias:
+			return !no
 		}
 	}
 	return !e.off && slices.Contains(list, "*")
 }
 
 func checkNames(list []string) error {
-	known, _ := Names()
 	var errs []error
 	for _, name := range list {
-		if bare := strings.TrimPrefix(name, "-"); name != "*" && !slices.Contains(known, bare) {
+		bare := strings.TrimPrefix(name, "-")
+		known := slices.ContainsFunc(entries, func(e entry) bool { return bare == e.name || bare == e.alias && bare != "" })
+		if name != "*" && !known {
 			errs = append(errs, fmt.Errorf("%q is not in the list of known controllers", bare))
 		}
 	}

@@ -38,6 +38,8 @@ type Config struct {
 	// Aggregator knows the kinds of other servers. Nil: there are none.
 	Aggregator *aggregator.Aggregator
 	Clock      clock.WithTicker // nil: the real one
+	// Workers are those of a controller, by its name; unnamed ones have their default.
+	Workers map[string]int
 	// Registry gathers what controllers measure; nil: nobody asks.
 	Registry prometheus.Registerer
 
@@ -55,6 +57,7 @@ type Config struct {
 	LegacyTokenPeriod time.Duration
 
 	NodePeriods nodelifecycle.Periods // how long nodes may be silent
+	KeepMounted bool                  // volumes of unhealthy nodes are never detached by force
 
 	PodCIDRs []netip.Prefix // that nodes get their ranges from; none: they get none
 
@@ -68,7 +71,14 @@ type Manager struct {
 	// Ranges gives nodes their pod addresses; nil when that is off.
 	Ranges *nodeipam.Controller
 
-	running []controller
+	made    []named
+	running *prometheus.GaugeVec // nil: nobody asks
+}
+
+// named is a controller under upstream's name.
+type named struct {
+	controller
+	name string
 }
 
 type controller interface {
@@ -88,27 +98,49 @@ func New(ctx context.Context, c Config) (*Manager, error) {
 		return nil, err
 	}
 	b := &builder{Config: c, ctx: ctx, manager: &Manager{}}
+	b.measure()
 	for _, e := range entries {
 		if !e.on(c.Controllers) {
 			continue
 		}
+		b.name = e.name
 		made, err := e.make(b)
 		if err != nil {
 			return nil, err
 		}
-		b.manager.running = append(b.manager.running, made...)
+		if made != nil {
+			b.manager.made = append(b.manager.made, named{made, e.name})
+		}
 	}
 	return b.manager, nil
+}
+
+// Part is those of the controllers that belong to it by their names. Every
+// controller has to be run in one part.
+func (m *Manager) Part(belongs func(name string) bool) *Manager {
+	part := *m
+	part.made = slices.DeleteFunc(slices.Clone(m.made), func(c named) bool { return !belongs(c.name) })
+	return &part
 }
 
 // Run works until ctx ends. The cache must have synced, unless ctx has ended
 // before: Run then releases what New has made.
 func (m *Manager) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, c := range m.running {
-		g.Go(func() error { return c.Run(ctx) })
+	for _, c := range m.made {
+		g.Go(func() error {
+			m.runs(c.name, 1)
+			defer m.runs(c.name, 0)
+			return c.Run(ctx)
+		})
 	}
 	return g.Wait()
+}
+
+func (m *Manager) runs(name string, instances float64) {
+	if m.running != nil {
+		m.running.WithLabelValues(name, "kube-controller-manager").Set(instances)
+	}
 }
 
 // Names are the names that Config.Controllers may hold, sorted, and those among
@@ -130,6 +162,20 @@ type builder struct {
 	Config
 	ctx     context.Context // of the recorders
 	manager *Manager
+	queues  *controllers.Queues
+	name    string // of the entry that is being made
+}
+
+// measure registers what is measured of every controller.
+func (b *builder) measure() {
+	if b.Registry == nil {
+		return
+	}
+	b.queues = controllers.NewQueues(b.Registry)
+	b.manager.running = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "running_managed_controllers", Help: "[BETA] Controllers that run here",
+	}, []string{"name", "manager"})
+	b.Registry.MustRegister(b.manager.running)
 }
 
 // as is what a controller is built from that writes as one service account.
@@ -140,7 +186,7 @@ func (b *builder) itself() controllers.Config { return b.with(b.Cache.API()) }
 
 func (b *builder) with(api client.API) controllers.Config {
 	return controllers.Config{
-		Cache: b.Cache.As(api), Clock: b.Clock, Metrics: b.Registry,
+		Cache: b.Cache.As(api), Clock: b.Clock, Metrics: b.Registry, Queues: b.queues, Workers: b.Workers[b.name],
 		Recorder: func(component string) record.EventRecorder {
 			return client.NewRecorder(b.ctx, api, component, "")
 		},

@@ -25,26 +25,14 @@ func TestTheLedgerKnowsEveryController(t *testing.T) {
 	for _, c := range ledger.Controllers {
 		status[c.Name] = c.Status
 	}
-	// Upstream has three for requests of certificates.
-	split := map[string][]string{"certificatesigningrequest-controller": {
-		"certificatesigningrequest-approving-controller", "certificatesigningrequest-signing-controller", "certificatesigningrequest-cleaner-controller",
-	}}
 	for _, e := range entries {
-		names := split[e.name]
-		if names == nil {
-			names = []string{e.name}
-		}
-		for _, name := range names {
-			if status[name] != "runs" {
-				t.Errorf("%s is %q in the ledger", name, status[name])
-			}
+		if status[e.name] != "runs" {
+			t.Errorf("%s is %q in the ledger", e.name, status[e.name])
 		}
 	}
-	// Upstream's other controllers of volumes are one with the binder here.
-	binder := []string{"ephemeral-volume-controller", "persistentvolume-protection-controller", "persistentvolumeclaim-protection-controller"}
 	for name, s := range status {
-		made := slices.ContainsFunc(entries, func(e entry) bool { return e.name == name || slices.Contains(split[e.name], name) })
-		if s == "runs" && !made && !slices.Contains(binder, name) {
+		made := slices.ContainsFunc(entries, func(e entry) bool { return e.name == name })
+		if s == "runs" && !made {
 			t.Errorf("%s runs by the ledger, but nobody makes it", name)
 		}
 	}
@@ -61,6 +49,8 @@ func TestControllersAreChosenByName(t *testing.T) {
 		{[]string{"*", "a"}, entry{name: "a", off: true}, true},
 		{[]string{"*", "-a"}, entry{name: "a"}, false},
 		{[]string{"b"}, entry{name: "a"}, false},
+		{[]string{"*", "-old"}, entry{name: "a", alias: "old"}, false},
+		{[]string{"old"}, entry{name: "a", alias: "old"}, true},
 	} {
 		if got := c.entry.on(c.names); got != c.want {
 			t.Errorf("%s of %v: %v", c.entry.name, c.names, got)

@@ -65,7 +65,9 @@ func (s *Scheduler) fromBatch(ctx context.Context, p *profile.Profile, state *fr
 	} else if ok, err := s.rerank(ctx, p, pod, b); !ok || err != nil {
 		return nil, false, err
 	}
+	sampled := state.Sampled
 	*state = *b.state
+	state.Sampled = sampled
 	if best := b.order.best(); best != nil {
 		return best, true, nil
 	}
@@ -86,7 +88,8 @@ func (s *Scheduler) rank(ctx context.Context, p *profile.Profile, pod *framework
 	}
 	nodes := s.snapshot.Nodes
 	d := &framework.Diagnosis{AllNodes: len(nodes), Rejections: make([]framework.Rejection, len(nodes))}
-	s.inParallel(len(nodes), func(i int) {
+	began := s.clock.Now()
+	s.inParallel(filtering, len(nodes), func(i int) {
 		plugin, status := p.FilterBy(ctx, state, pod, nodes[i])
 		d.Rejections[i] = framework.Rejection{Node: nodes[i], Name: nodes[i].Name(), Plugin: plugin, Status: status}
 	})
@@ -98,6 +101,7 @@ func (s *Scheduler) rank(ctx context.Context, p *profile.Profile, pod *framework
 		}
 	}
 	p.Filtered(state, len(nodes), rejected)
+	p.FilterTook(began, nil)
 	for i := range d.Rejections {
 		switch r := &d.Rejections[i]; {
 		case r.Status == nil:

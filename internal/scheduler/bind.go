@@ -26,7 +26,9 @@ func (s *Scheduler) bindNext(ctx context.Context) {
 	for {
 		select {
 		case pl := <-s.bindings:
+			done := s.binding()
 			s.bind(ctx, pl)
+			done()
 		case <-ctx.Done():
 			return
 		}
@@ -35,6 +37,7 @@ func (s *Scheduler) bindNext(ctx context.Context) {
 
 // prepareAndBind is the binding of a pod that has to wait for something before.
 func (s *Scheduler) prepareAndBind(ctx context.Context, pl *placement, wait map[string]time.Duration) {
+	defer s.binding()()
 	if plugin, status := s.waitPermitted(ctx, pl, wait); status != nil {
 		s.bindFailed(ctx, pl, plugin, status)
 		return
@@ -45,6 +48,13 @@ func (s *Scheduler) prepareAndBind(ctx context.Context, pl *placement, wait map[
 		return
 	}
 	s.bind(ctx, pl)
+}
+
+// binding counts the bindings under way; its result ends one.
+func (s *Scheduler) binding() func() {
+	running := s.metrics.goroutines.WithLabelValues(binding)
+	running.Inc()
+	return running.Dec
 }
 
 func (s *Scheduler) bind(ctx context.Context, pl *placement) {

@@ -23,7 +23,7 @@ func (s *Scheduler) schedule(ctx context.Context, pod *framework.QueuedPodInfo) 
 	pod.RejectedBy, pod.PendingOn = nil, nil
 	began := s.clock.Now()
 	s.refresh()
-	state := &framework.CycleState{}
+	state := &framework.CycleState{Sampled: s.sample.Intn(100) < sampledPercent}
 	d := &framework.Diagnosis{AllNodes: len(s.snapshot.Nodes)}
 	node, err := s.findNode(ctx, p, state, pod.PodInfo, d)
 	s.metrics.algorithm.WithLabelValues().Observe(s.clock.Since(began).Seconds())

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -86,6 +87,9 @@ func (s *Scheduler) recall(e *explain.Scheduling, pod *corev1.Pod) {
 	}
 }
 
+// mostExplained nodes are looked at more closely, as that can take its time.
+const mostExplained = 100
+
 // examine asks every plugin about every node.
 func (s *Scheduler) examine(ctx context.Context, p *profile.Profile, e *explain.Scheduling, pod *corev1.Pod) error {
 	info, err := framework.NewPodInfo(pod)
@@ -106,7 +110,7 @@ func (s *Scheduler) examine(ctx context.Context, p *profile.Profile, e *explain.
 		nodes, e.Untried = s.named(names), d.Untried.Message()
 	}
 	verdicts := make([][]profile.Verdict, len(nodes))
-	s.inParallel(len(nodes), func(i int) { verdicts[i] = s.verdicts(ctx, p, state, info, nodes[i]) })
+	s.inParallel(filtering, len(nodes), func(i int) { verdicts[i] = s.verdicts(ctx, p, state, info, nodes[i]) })
 	for i, node := range nodes {
 		if len(verdicts[i]) == 0 {
 			e.Fits = append(e.Fits, node.Name())
@@ -115,6 +119,12 @@ func (s *Scheduler) examine(ctx context.Context, p *profile.Profile, e *explain.
 		first := verdicts[i][0]
 		d.Rejections = append(d.Rejections, framework.Rejection{Node: node, Name: node.Name(), Plugin: first.Plugin, Status: first.Status})
 		e.Nodes = append(e.Nodes, verdictOf(info, node, verdicts[i]))
+		if len(e.Nodes) <= mostExplained {
+			explained := e.Nodes[len(e.Nodes)-1].Verdicts
+			for j := range explained {
+				explained[j].Reasons = append(slices.Clip(explained[j].Reasons), p.Explain(ctx, explained[j].Plugin, state, info, node)...)
+			}
+		}
 	}
 	if len(e.Fits) > 0 || len(nodes) == 0 {
 		return nil

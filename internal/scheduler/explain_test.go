@@ -111,9 +111,83 @@ scheduler_unschedulable_pods{plugin="NodeResourcesFit",profile="default-schedule
 	if err != nil {
 		t.Error(err)
 	}
-	for _, name := range []string{"scheduler_scheduling_attempt_duration_seconds", "scheduler_pod_scheduling_sli_duration_seconds", "scheduler_pod_scheduling_attempts", "scheduler_scheduling_algorithm_duration_seconds", "scheduler_cache_size", "scheduler_preemption_attempts_total"} {
+	for _, name := range []string{"scheduler_scheduling_attempt_duration_seconds", "scheduler_pod_scheduling_sli_duration_seconds", "scheduler_pod_scheduling_attempts", "scheduler_scheduling_algorithm_duration_seconds", "scheduler_cache_size", "scheduler_preemption_attempts_total",
+		"scheduler_framework_extension_point_duration_seconds", "scheduler_queue_incoming_pods_total", "scheduler_event_handling_duration_seconds",
+		"scheduler_inflight_events", "scheduler_goroutines", "scheduler_pod_scheduled_after_flush_total"} {
 		if n, err := testutil.GatherAndCount(registry, name); err != nil || n == 0 {
 			t.Errorf("%s: %d series, %v", name, n, err)
 		}
+	}
+}
+
+// measured reads one series of a registry: its value, or how often it was observed.
+func measured(t *testing.T, registry *prometheus.Registry, name string, labels map[string]string) float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum float64
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			matching := 0
+			for _, l := range m.GetLabel() {
+				if v, ok := labels[l.GetName()]; ok && v == l.GetValue() {
+					matching++
+				}
+			}
+			if matching == len(labels) {
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return sum
+}
+
+func TestExtensionPointsPluginsAndTheQueueAreMeasured(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	w := newWorld(t, func(c *Config) { c.Metrics = registry })
+	create(w, node("n", "1", "1Gi"))
+	for i := range 100 { // of which about ten are sampled
+		create(w, pod(fmt.Sprint("p", i), "1m", func(p *corev1.Pod) { p.Labels = map[string]string{"n": fmt.Sprint(i)} }))
+		w.on(fmt.Sprint("p", i))
+	}
+	create(w, pod("late", "1"))
+	w.pending("late")
+	create(w, node("m", "1", "1Gi"))
+	w.on("late")
+	w.noted("late Normal Scheduled")
+	at := func(point, status string) map[string]string {
+		return map[string]string{"extension_point": point, "status": status, "profile": "default-scheduler"}
+	}
+	for _, c := range []struct {
+		name   string
+		labels map[string]string
+		least  float64
+	}{
+		{"scheduler_framework_extension_point_duration_seconds", at("PreFilter", "Success"), 101},
+		{"scheduler_framework_extension_point_duration_seconds", at("Filter", "Success"), 101},
+		{"scheduler_framework_extension_point_duration_seconds", at("PostFilter", "Unschedulable"), 1},
+		{"scheduler_framework_extension_point_duration_seconds", at("Reserve", "Success"), 101},
+		{"scheduler_framework_extension_point_duration_seconds", at("Bind", "Success"), 101},
+		{"scheduler_framework_extension_point_duration_seconds", at("PostBind", "Success"), 101},
+		{"scheduler_plugin_execution_duration_seconds", map[string]string{"plugin": "NodeResourcesFit", "extension_point": "Filter", "status": "Success"}, 1},
+		{"scheduler_plugin_execution_duration_seconds", map[string]string{"plugin": "DefaultBinder", "extension_point": "Bind", "status": "Success"}, 1},
+		{"scheduler_queue_incoming_pods_total", map[string]string{"queue": "active", "event": "UnscheduledPodAdd"}, 101},
+		{"scheduler_queue_incoming_pods_total", map[string]string{"queue": "unschedulable", "event": "ScheduleAttemptFailure"}, 1},
+		{"scheduler_queue_incoming_pods_total", map[string]string{"event": "NodeAdd"}, 1},
+		{"scheduler_queueing_hint_execution_duration_seconds", map[string]string{"plugin": "NodeResourcesFit", "event": "NodeAdd", "hint": "Queue"}, 1},
+		{"scheduler_event_handling_duration_seconds", map[string]string{"event": "NodeAdd"}, 2},
+		{"scheduler_event_handling_duration_seconds", map[string]string{"event": "AssignedPodAdd"}, 101},
+	} {
+		if got := measured(t, registry, c.name, c.labels); got < c.least {
+			t.Errorf("%s%v: %v, want %v", c.name, c.labels, got, c.least)
+		}
+	}
+	if n := measured(t, registry, "scheduler_plugin_execution_duration_seconds", map[string]string{"plugin": "DefaultBinder"}); n > 50 {
+		t.Errorf("%v pods are sampled", n)
 	}
 }

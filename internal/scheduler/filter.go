@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"proa/internal/scheduler/framework"
 	"proa/internal/scheduler/profile"
@@ -35,7 +36,7 @@ const (
 
 // filter returns nodes that fit, as many as are enough. When there is none, d
 // says why. The result is valid until the next search.
-func (s *Scheduler) filter(ctx context.Context, p *profile.Profile, state *framework.CycleState, pod *framework.PodInfo, nodes []*framework.NodeInfo, d *framework.Diagnosis) ([]*framework.NodeInfo, error) {
+func (s *Scheduler) filter(ctx context.Context, p *profile.Profile, state *framework.CycleState, pod *framework.PodInfo, nodes []*framework.NodeInfo, d *framework.Diagnosis) (found []*framework.NodeInfo, failed error) {
 	want := enough(p.Percentage, len(nodes))
 	start := 0
 	if len(nodes) == len(s.snapshot.Nodes) {
@@ -48,14 +49,17 @@ func (s *Scheduler) filter(ctx context.Context, p *profile.Profile, state *frame
 	fits, rejections := s.scratch.fits[:0], s.scratch.rejections[:0]
 	looked, asked := 0, 0
 	var rejected map[string]int // nodes, by plugin
-	defer func() { p.Filtered(state, asked, rejected) }()
+	defer func(began time.Time) {
+		p.Filtered(state, asked, rejected)
+		p.FilterTook(began, framework.AsStatus(failed))
+	}(s.clock.Now())
 	for looked < len(nodes) && len(fits) < want {
 		n := min(max(want-len(fits), manyNodes), len(nodes)-looked)
 		if len(s.scratch.answers) < n {
 			s.scratch.answers = make([]answer, n)
 		}
 		answers := s.scratch.answers[:n]
-		s.inParallel(n, func(i int) {
+		s.inParallel(filtering, n, func(i int) {
 			plugin, status := check(ctx, state, pod, nodes[(start+looked+i)%len(nodes)])
 			answers[i] = answer{plugin, status}
 		})
@@ -110,8 +114,9 @@ type answer struct {
 	status *framework.Status
 }
 
-// inParallel calls f for 0 to n-1 on as many goroutines as are worthwhile.
-func (s *Scheduler) inParallel(n int, f func(i int)) {
+// inParallel calls f for 0 to n-1 on as many goroutines as are worthwhile; metrics
+// count them by the work that they do.
+func (s *Scheduler) inParallel(work string, n int, f func(i int)) {
 	workers := min(s.parallelism, n/filterChunk)
 	if workers <= 1 {
 		for i := range n {
@@ -119,6 +124,9 @@ func (s *Scheduler) inParallel(n int, f func(i int)) {
 		}
 		return
 	}
+	running := s.metrics.goroutines.WithLabelValues(work)
+	running.Add(float64(workers))
+	defer running.Sub(float64(workers))
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
@@ -130,11 +138,11 @@ func (s *Scheduler) inParallel(n int, f func(i int)) {
 	wg.Wait()
 }
 
-// each is inParallel for calls that can fail.
+// each is inParallel for scores, which can fail.
 func (s *Scheduler) each(n int, f func(i int) error) error {
 	var mu sync.Mutex
 	var first error
-	s.inParallel(n, func(i int) {
+	s.inParallel(scoring, n, func(i int) {
 		if err := f(i); err != nil {
 			mu.Lock()
 			defer mu.Unlock()

@@ -130,6 +130,13 @@ func (s *Scheduler) waitPermitted(ctx context.Context, pl *placement, wait map[s
 	if pl.held == nil {
 		return "", nil
 	}
+	began := s.clock.Now()
+	plugin, status := s.untilPermitted(ctx, pl, wait)
+	s.metrics.permits.WithLabelValues(status.Code().String()).Observe(s.clock.Since(began).Seconds())
+	return plugin, status
+}
+
+func (s *Scheduler) untilPermitted(ctx context.Context, pl *placement, wait map[string]time.Duration) (string, *framework.Status) {
 	names := slices.SortedFunc(maps.Keys(wait), func(a, b string) int { return int(wait[a] - wait[b]) })
 	timeout := s.clock.NewTimer(wait[names[0]])
 	defer timeout.Stop()

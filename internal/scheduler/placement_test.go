@@ -334,7 +334,38 @@ func TestVolumes(t *testing.T) {
 			volume("v", ofDriver("d", "1")), claim("c", boundTo("v")), volume("w", ofDriver("d", "2")), claim("e", boundTo("w")),
 			pod("x", "1", uses, onNode("a"))}, pod("p", "1", usesNamed("e")),
 			"0/1 nodes are available: 1 node(s) exceed max volume count."},
+		{"the limit of the driver that has an old plugin's volumes", []client.Object{one, two, attaching("a", "ebs.csi.aws.com", 1), attaching("b", "ebs.csi.aws.com", 1),
+			volume("v", ofEBS("vol-1")), claim("c", boundTo("v")), pod("x", "1", uses, onNode("a"))}, pod("p", "1", inlineEBS("vol-2")), "b"},
+		{"the same volume counts once", []client.Object{one, attaching("a", "pd.csi.storage.gke.io", 1), pod("x", "1", inlineReadOnlyPD("disk"), onNode("a"))},
+			pod("p", "1", inlineReadOnlyPD("disk")), "a"},
+		{"all at the limit of a driver that took over", []client.Object{one, attaching("a", "ebs.csi.aws.com", 1), pod("x", "1", inlineEBS("vol-1"), onNode("a"))},
+			pod("p", "1", inlineEBS("vol-2")), "0/1 nodes are available: 1 node(s) exceed max volume count."},
 	})
+}
+
+func ofEBS(id string) func(*corev1.PersistentVolume) {
+	return func(v *corev1.PersistentVolume) {
+		v.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: id}}
+	}
+}
+
+func inlineEBS(id string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: id}}}}
+	}
+}
+
+func inlineReadOnlyPD(name string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: name, ReadOnly: true}}}}
+	}
+}
+
+// attaching is a node on which a driver attaches so many volumes.
+func attaching(name, driver string, limit int32) *storagev1.CSINode {
+	n := csiNode(name, limit)
+	n.Spec.Drivers[0].Name = driver
+	return n
 }
 
 func claim(name string, change ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {

@@ -3,7 +3,9 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -259,10 +261,10 @@ func TestAPodThatAsksForDevicesIsNotBoundWithoutThem(t *testing.T) {
 	made := create(w, pod("p", "1", func(p *corev1.Pod) {
 		p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new("c")}}
 	}))
-	w.pending("p")
-	if got, _ := w.s.LastAttempt(made.UID); len(got.RejectedBy) != 1 || got.RejectedBy[0] != "DynamicResources" {
-		t.Errorf("rejected by %v", got.RejectedBy)
-	}
+	w.until("gated", func() bool {
+		got, ok := w.s.LastAttempt(made.UID)
+		return ok && got.Queue.State == queue.Gated && got.Queue.GatedBy == "DynamicResources"
+	})
 }
 
 func TestAccountsAreBounded(t *testing.T) {
@@ -287,5 +289,79 @@ func TestAccountsAreBounded(t *testing.T) {
 	}
 	if a.lines != 0 {
 		t.Errorf("%d lines of nobody", a.lines)
+	}
+}
+
+// picky wants pods with a label on nodes with an even number. It may skip the others.
+type picky struct {
+	skips bool
+	asked atomic.Int64
+}
+
+func (*picky) Name() string { return "Picky" }
+
+func (p *picky) answer(pod *framework.PodInfo) *framework.Status {
+	if p.skips && pod.Pod.Labels["picky"] == "" {
+		return framework.NewStatus(framework.Skip)
+	}
+	return nil
+}
+
+func (p *picky) PreFilter(_ context.Context, _ *framework.CycleState, pod *framework.PodInfo) (*framework.PreFilterResult, *framework.Status) {
+	return nil, p.answer(pod)
+}
+
+func (p *picky) PreScore(_ context.Context, _ *framework.CycleState, pod *framework.PodInfo, _ []*framework.NodeInfo) *framework.Status {
+	return p.answer(pod)
+}
+
+func (p *picky) even(pod *framework.PodInfo, node *framework.NodeInfo) bool {
+	p.asked.Add(1)
+	last := node.Name()[len(node.Name())-1]
+	return pod.Pod.Labels["picky"] == "" || last%2 == 0
+}
+
+func (p *picky) Filter(_ context.Context, _ *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	if !p.even(pod, node) {
+		return framework.NewStatus(framework.Unschedulable, "odd")
+	}
+	return nil
+}
+
+func (p *picky) Score(_ context.Context, _ *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) (int64, *framework.Status) {
+	p.even(pod, node)
+	return 0, nil
+}
+
+func TestSkippingChangesNoPlacementAndAsksLess(t *testing.T) {
+	const nodes, pods = 20, 120
+	placements := func(p *picky) map[string]string {
+		api := newServer(t, memory.New())
+		for i := range nodes {
+			put(t, api, node(fmt.Sprintf("n%02d", i), "8", "16Gi"))
+		}
+		for i := range pods {
+			put(t, api, pod(fmt.Sprintf("p%03d", i), fmt.Sprintf("%dm", 50+i*7%300), func(p *corev1.Pod) {
+				if i%4 == 0 {
+					p.Labels = map[string]string{"picky": "yes"}
+				}
+			}))
+		}
+		w := start(t, api, withPlugin(p, func(*framework.Handle) {}, "DefaultBinder"))
+		found := map[string]string{}
+		for i := range pods {
+			name := fmt.Sprintf("p%03d", i)
+			found[name] = w.on(name)
+		}
+		w.stop()
+		return found
+	}
+	with, without := &picky{skips: true}, &picky{}
+	if a, b := placements(with), placements(without); !maps.Equal(a, b) {
+		t.Errorf("skipping: %v\nnot: %v", a, b)
+	}
+	// A quarter of the pods is not skipped.
+	if a, b := with.asked.Load(), without.asked.Load(); a == 0 || a*2 > b {
+		t.Errorf("asked %d times with skipping, %d without", a, b)
 	}
 }

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"proa/internal/client"
 	"proa/internal/store/memory"
@@ -81,6 +84,75 @@ func TestAPreemptionThatFailsTakesItsNominationBack(t *testing.T) {
 	if !ok || got.NominatedNode != "a" {
 		t.Errorf("%+v", got)
 	}
+	api.word <- nil
+	w.on("high")
+}
+
+// noteworthy is an API that counts what victims are told, and keeps the first
+// deletion until the gate opens.
+type noteworthy struct {
+	client.API
+	gate             chan struct{}
+	marked, deletion atomic.Int32
+}
+
+func (n *noteworthy) Patch(ctx context.Context, ref client.Ref, pt types.PatchType, data []byte, opts metav1.PatchOptions) (client.Object, error) {
+	if strings.Contains(string(data), corev1.PodReasonPreemptionByScheduler) {
+		n.marked.Add(1)
+	}
+	return n.API.Patch(ctx, ref, pt, data, opts)
+}
+
+func (n *noteworthy) Delete(ctx context.Context, ref client.Ref, opts metav1.DeleteOptions) (client.Object, error) {
+	n.deletion.Add(1)
+	select {
+	case <-n.gate:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	opts.GracePeriodSeconds = new(int64)
+	return n.API.Delete(ctx, ref, opts)
+}
+
+func TestAVictimThatManyWaitForIsDisplacedOnce(t *testing.T) {
+	api := &noteworthy{API: newServer(t, memory.New()), gate: make(chan struct{})}
+	w := start(t, api)
+	create(w, node("a", "20", "80Gi"))
+	create(w, pod("low", "20"))
+	w.on("low")
+	var uids []types.UID
+	for i := range 20 {
+		uids = append(uids, create(w, pod(fmt.Sprint("high-", i), "1", priority(100))).UID)
+	}
+	for i, uid := range uids {
+		w.until("nomination", func() bool {
+			p, _ := w.pods.Cached("default", fmt.Sprint("high-", i))
+			got, ok := w.s.LastAttempt(uid)
+			return ok && got.NominatedNode == "a" && p.Status.NominatedNodeName == "a"
+		})
+	}
+	close(api.gate)
+	for i := range 20 {
+		w.on(fmt.Sprint("high-", i))
+	}
+	if m, d := api.marked.Load(), api.deletion.Load(); m != 1 || d != 1 {
+		t.Errorf("marked %d times, deleted %d times", m, d)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n := strings.Count(strings.Join(w.notes, "\n"), "Preempted by"); n != 1 {
+		t.Errorf("%d events say that it was displaced", n)
+	}
+}
+
+func TestANominationThatIsTakenOutOfTheStatusIsForgotten(t *testing.T) {
+	w, api, _ := besieged(t)
+	w.until("nomination", func() bool { p, _ := w.pods.Cached("default", "high"); return p.Status.NominatedNodeName == "a" })
+	_, err := w.pods.MergePatch(t.Context(), "default", "high", map[string]any{"status": map[string]any{"nominatedNodeName": nil}}, "status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.until("no nomination", func() bool { return !w.s.queue.AnyNominated() })
 	api.word <- nil
 	w.on("high")
 }

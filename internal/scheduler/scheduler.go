@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,6 +25,7 @@ import (
 
 	"proa/internal/client"
 	"proa/internal/scheduler/cache"
+	"proa/internal/scheduler/devices"
 	"proa/internal/scheduler/extender"
 	"proa/internal/scheduler/framework"
 	"proa/internal/scheduler/plugins"
@@ -54,10 +56,12 @@ type Scheduler struct {
 	permits     permits
 	metrics     *metrics
 	questions   chan question
+	devices     *devices.Inventory
 
 	// What follows belongs to the scheduling loop.
 	random  *rand.Rand
-	next    int // node to begin the next search with
+	sample  *rand.Rand // of the pods whose plugins are timed
+	next    int        // node to begin the next search with
 	batches batches
 	scratch scratch
 }
@@ -86,6 +90,7 @@ func New(c Config) (*Scheduler, error) {
 		questions:   make(chan question),
 		metrics:     newMetrics(),
 		random:      rand.New(rand.NewSource(cmp.Or(c.Seed, 1))),
+		sample:      rand.New(rand.NewSource(cmp.Or(c.Seed, 1))),
 	}
 	s.snapshot = s.cache.Refresh()
 	for _, ec := range c.Extenders {
@@ -95,6 +100,7 @@ func New(c Config) (*Scheduler, error) {
 		}
 		s.extenders = append(s.extenders, e)
 	}
+	s.devices = devices.New(c.Cache)
 	hints := map[string]map[string][]framework.HintedEvent{}
 	for _, pc := range c.Profiles {
 		if err := s.addProfile(c, pc, hints); err != nil {
@@ -106,6 +112,9 @@ func New(c Config) (*Scheduler, error) {
 		Less:  first.Less,
 		Hints: hints,
 		Clock: c.Clock,
+
+		Entered: s.entered,
+		Hinted:  s.hinted,
 
 		InitialBackoff: c.InitialBackoff,
 		MaxBackoff:     c.MaxBackoff,
@@ -129,15 +138,20 @@ func (s *Scheduler) addProfile(c Config, pc profile.Config, hints map[string]map
 	pc.Count = func(point profile.Point, plugin string) profile.Counter {
 		return s.metrics.evaluations.WithLabelValues(plugin, strings.ToUpper(string(point[:1]))+string(point[1:]), pc.SchedulerName)
 	}
+	pc.Took = func(plugin, point string, code framework.Code, took time.Duration) {
+		s.pluginTook(pc.SchedulerName, plugin, point, code, took)
+	}
 	factories := plugins.Factories()
 	maps.Copy(factories, c.Factories)
 	p, err := profile.New(pc, factories, framework.Handle{
-		Cache: c.Cache, Clock: c.Clock, Recorder: s.recorders[pc.SchedulerName], Snapshot: s.snapshot,
+		Cache: c.Cache, Clock: c.Clock, Recorder: s.recorders[pc.SchedulerName], Snapshot: s.snapshot, Devices: s.devices,
+		PodGroups:    c.PodGroups,
 		Nominated:    func(node string) []*framework.PodInfo { return s.queue.NominatedTo(node) },
 		NominationOf: func(uid types.UID) string { return s.queue.NominationOf(uid) },
 		Nominate:     func(pod *framework.PodInfo, node string) { s.queue.Nominate(pod, node) },
 		Activate:     func(pod *framework.PodInfo) { s.queue.Activate(context.Background(), pod.Pod.UID) },
 		Preempted:    s.preempted,
+		Evicted:      s.evicted,
 		Allow:        s.Allow,
 		Reject:       s.Reject,
 		Background:   s.tasks.start,

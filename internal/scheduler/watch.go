@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
 	"proa/internal/client"
@@ -22,6 +23,12 @@ func (s *Scheduler) watch(c *client.Cache) {
 	notify[*storagev1.CSINode](s, c, framework.CSINode)
 	notify[*storagev1.CSIDriver](s, c, framework.CSIDriver)
 	notify[*storagev1.CSIStorageCapacity](s, c, framework.CSICapacity)
+	notify[*resourcev1.ResourceClaim](s, c, framework.DeviceClaim)
+	notify[*resourcev1.ResourceSlice](s, c, framework.DeviceSlice)
+	notify[*resourcev1.DeviceClass](s, c, framework.DeviceClass)
+	client.Shared[*resourcev1.DeviceTaintRule](c).OnChange(func(_, _ *resourcev1.DeviceTaintRule) {
+		s.happened(framework.DeviceSlice, framework.UpdateOther, nil, nil)
+	})
 }
 
 func notify[T interface {
@@ -42,7 +49,9 @@ func notify[T interface {
 }
 
 func (s *Scheduler) happened(resource framework.EventResource, action framework.Action, old, new any) {
-	s.queue.Happened(context.Background(), framework.Event{Resource: resource, Action: action}, old, new)
+	event := framework.Event{Resource: resource, Action: action}
+	defer s.handled(event, s.clock.Now())
+	s.queue.Happened(context.Background(), event, old, new)
 }
 
 func (s *Scheduler) nodeChanged(old, node *corev1.Node) {
@@ -108,22 +117,35 @@ func (s *Scheduler) placedPodChanged(old, pod *corev1.Pod, had bool) {
 
 func (s *Scheduler) waitingPodChanged(old, pod *corev1.Pod) {
 	had, has := s.waits(old), s.waits(pod)
+	event := framework.Event{Resource: framework.UnscheduledPod}
+	began := s.clock.Now()
 	switch {
 	case has && had:
+		event.Action = framework.UpdateOther
 		s.queue.Update(context.Background(), old, pod)
 	case has:
+		event.Action = framework.Add
 		s.queue.Add(context.Background(), pod)
 	case had:
-		nominated := s.queue.NominationOf(old.UID) != ""
-		s.queue.Delete(old.UID)
-		s.attempts.forget(old.UID)
-		if pod != nil {
-			return
-		}
-		s.Reject(old.UID, "", "removed")
-		s.cache.Forget(old.UID)
-		if nominated { // what was kept free for it is free
-			s.happened(framework.AssignedPod, framework.Delete, old, nil)
-		}
+		event.Action = framework.Delete
+		s.waitingPodGone(old, pod)
+	default:
+		return
+	}
+	s.handled(event, began)
+}
+
+// waitingPodGone: a pod got a node, ended, or was deleted (pod is nil then).
+func (s *Scheduler) waitingPodGone(old, pod *corev1.Pod) {
+	nominated := s.queue.NominationOf(old.UID) != ""
+	s.queue.Delete(old.UID)
+	s.attempts.forget(old.UID)
+	if pod != nil {
+		return
+	}
+	s.Reject(old.UID, "", "removed")
+	s.cache.Forget(old.UID)
+	if nominated { // what was kept free for it is free
+		s.happened(framework.AssignedPod, framework.Delete, old, nil)
 	}
 }

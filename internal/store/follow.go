@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"strconv"
+
+	"proa/internal/store/sharing"
 )
 
 // follow publishes what an engine with other writers hands over, until ctx ends.
@@ -59,6 +61,8 @@ func (s *Store) writesOf(t *Txn) []keyedEntry[write] {
 			w.item = item
 			if w.prev == nil {
 				w.kind = Created
+			} else {
+				sharing.Parts(item.Object, w.prev.Object)
 			}
 		}
 		writes = append(writes, keyedEntry[write]{op.Key, w})

@@ -3,12 +3,16 @@ package store
 import (
 	"cmp"
 	"maps"
+	"runtime"
 	"slices"
 	"sort"
 	"strings"
+	"sync"
 
 	"github.com/tidwall/btree"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa/internal/store/sharing"
 )
 
 // tree holds the items of one resource, ordered by namespace and name. Copies
@@ -32,6 +36,18 @@ func treeGet(t *tree, key Key) *Item {
 	}
 	item, _ := t.Get(&Item{Key: key})
 	return item
+}
+
+// before returns the item that precedes key, nil when there is none.
+func before(t *tree, key Key) *Item {
+	var found *Item
+	if t != nil {
+		t.Descend(&Item{Key: key}, func(item *Item) bool {
+			found = item
+			return false
+		})
+	}
+	return found
 }
 
 // rank counts the items that come before key.
@@ -135,6 +151,7 @@ func (d *draft) load(items []*Item) {
 			strings.Compare(a.Key.Resource.Group, b.Key.Resource.Group),
 			compareKeys(a.Key, b.Key))
 	})
+	share(items)
 	for _, item := range items {
 		d.mutable(item.Key.Resource).Load(item)
 	}
@@ -143,6 +160,20 @@ func (d *draft) load(items []*Item) {
 			d.indexes.all[i].fill(d.fields[i], t)
 		}
 	}
+}
+
+// share gives objects that stand side by side their equal parts in common. Every
+// processor takes a run of them.
+func share(items []*Item) {
+	var runs sync.WaitGroup
+	for run := range slices.Chunk(items, len(items)/runtime.GOMAXPROCS(0)+1) {
+		runs.Go(func() {
+			for i := 1; i < len(run); i++ {
+				sharing.Parts(run[i].Object, run[i-1].Object)
+			}
+		})
+	}
+	runs.Wait()
 }
 
 func has(set map[int]struct{}, i int) bool {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"proa/internal/store/sharing"
 )
 
 // MaxTxnKeys is how many keys a transaction may read and write on any engine:
@@ -272,6 +274,7 @@ func (tx *Tx) encode() error {
 		if w.value, w.item.seal, err = tx.store.seal(w.item.Key, value); err != nil {
 			return fmt.Errorf("encrypt %s: %w", w.item.Key, err)
 		}
+		tx.share(w)
 		kept = append(kept, e)
 	}
 	tx.writes = keyed[write]{entries: kept} // it is not asked again
@@ -291,4 +294,17 @@ func (tx *Tx) unchanged(item *Item, value []byte) (bool, error) {
 		return false, fmt.Errorf("encode %s: %w", item.Key, err)
 	}
 	return bytes.Equal(old, value), nil
+}
+
+// share gives a written object its parts in common with the version before it, or
+// with the object before it in the order of keys: names of one template's objects
+// begin alike.
+func (tx *Tx) share(w *write) {
+	sibling := w.prev
+	if sibling == nil {
+		sibling = before(tx.snapshot.tree(w.item.Key.Resource), w.item.Key)
+	}
+	if sibling != nil {
+		sharing.Parts(w.item.Object, sibling.Object)
+	}
 }

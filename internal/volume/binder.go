@@ -40,7 +40,7 @@ func newBinder(c controllers.Config, local LocalPath) *binder {
 		local:   local,
 	}
 	c.Workers = 1
-	b.loop = controllers.NewLoop("persistentvolume-binder-controller", c, b.reconcile)
+	b.loop = controllers.NewLoop("claims", c, b.reconcile)
 	b.volumes.AddIndex(byClaim, func(v *corev1.PersistentVolume) []string { return []string{referredClaim(v)} })
 	b.volumes.AddIndex(byClass, func(v *corev1.PersistentVolume) []string {
 		if v.Spec.ClaimRef != nil {

@@ -13,22 +13,23 @@ import (
 	"proa/internal/controllers"
 )
 
-// ephemeralClaims makes the claims of pods' generic ephemeral volumes. A claim
+// EphemeralClaims makes the claims of pods' generic ephemeral volumes. A claim
 // belongs to its pod and goes with it.
-type ephemeralClaims struct {
+type EphemeralClaims struct {
 	loop   *controllers.Loop
 	pods   *client.Informer[*corev1.Pod]
 	claims *client.Informer[*corev1.PersistentVolumeClaim]
 	events controllers.EventRecorder
 }
 
-func newEphemeralClaims(c controllers.Config) *ephemeralClaims {
-	e := &ephemeralClaims{
+// NewEphemeralClaims returns what makes them.
+func NewEphemeralClaims(c controllers.Config) *EphemeralClaims {
+	e := &EphemeralClaims{
 		pods:   client.Shared[*corev1.Pod](c.Cache),
 		claims: client.Shared[*corev1.PersistentVolumeClaim](c.Cache),
 		events: c.Events("ephemeral_volume"),
 	}
-	e.loop = controllers.NewLoop("ephemeral-volume-controller", c, e.reconcile)
+	e.loop = controllers.NewLoop("ephemeral_volume", c, e.reconcile)
 	e.pods.AddIndex(byPodUsed, usedClaims)
 	e.pods.OnChange(func(_, pod *corev1.Pod) {
 		if pod != nil && hasEphemeral(pod) {
@@ -46,6 +47,9 @@ func newEphemeralClaims(c controllers.Config) *ephemeralClaims {
 	return e
 }
 
+// Run works until ctx ends. The cache must have synced.
+func (e *EphemeralClaims) Run(ctx context.Context) error { return e.loop.Run(ctx) }
+
 func hasEphemeral(pod *corev1.Pod) bool {
 	for i := range pod.Spec.Volumes {
 		if pod.Spec.Volumes[i].Ephemeral != nil {
@@ -55,7 +59,7 @@ func hasEphemeral(pod *corev1.Pod) bool {
 	return false
 }
 
-func (e *ephemeralClaims) reconcile(ctx context.Context, key controllers.Key) (controllers.Result, error) {
+func (e *EphemeralClaims) reconcile(ctx context.Context, key controllers.Key) (controllers.Result, error) {
 	pod, ok := e.pods.Cached(key.Namespace, key.Name)
 	if !ok || pod.DeletionTimestamp != nil {
 		return controllers.Result{}, nil
@@ -71,7 +75,7 @@ func (e *ephemeralClaims) reconcile(ctx context.Context, key controllers.Key) (c
 	return controllers.Result{}, nil
 }
 
-func (e *ephemeralClaims) ensure(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) error {
+func (e *EphemeralClaims) ensure(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) error {
 	name := ephemeral.VolumeClaimName(pod, v)
 	if claim, ok := e.claims.Cached(pod.Namespace, name); ok {
 		return ephemeral.VolumeIsForPod(pod, claim)

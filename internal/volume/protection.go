@@ -20,32 +20,26 @@ const (
 
 var everything = labels.Everything()
 
-// protection keeps claims that pods use, and volumes that are bound, from
+// Protection keeps claims that pods use, or volumes that are bound, from
 // disappearing: it holds a finalizer on each.
-type protection struct {
-	claims, volumes *controllers.Loop
-	claim           *client.Informer[*corev1.PersistentVolumeClaim]
-	volume          *client.Informer[*corev1.PersistentVolume]
-	pods            *client.Informer[*corev1.Pod]
+type Protection struct {
+	loop   *controllers.Loop
+	claim  *client.Informer[*corev1.PersistentVolumeClaim]
+	volume *client.Informer[*corev1.PersistentVolume]
+	pods   *client.Informer[*corev1.Pod]
 }
 
-func newProtection(c controllers.Config) *protection {
-	p := &protection{
-		claim:  client.Shared[*corev1.PersistentVolumeClaim](c.Cache),
-		volume: client.Shared[*corev1.PersistentVolume](c.Cache),
-		pods:   client.Shared[*corev1.Pod](c.Cache),
+// NewClaimProtection returns what protects claims.
+func NewClaimProtection(c controllers.Config) *Protection {
+	p := &Protection{
+		claim: client.Shared[*corev1.PersistentVolumeClaim](c.Cache),
+		pods:  client.Shared[*corev1.Pod](c.Cache),
 	}
-	p.claims = controllers.NewLoop("persistentvolumeclaim-protection-controller", c, p.syncClaim)
-	p.volumes = controllers.NewLoop("persistentvolume-protection-controller", c, p.syncVolume)
+	p.loop = controllers.NewLoop("pvcprotection", c, p.syncClaim)
 	p.pods.AddIndex(byPodUsed, usedClaims)
 	p.claim.OnChange(func(_, claim *corev1.PersistentVolumeClaim) {
 		if claim != nil && unsettled(claim, claimFinalizer) {
-			p.claims.EnqueueObject(claim)
-		}
-	})
-	p.volume.OnChange(func(_, volume *corev1.PersistentVolume) {
-		if volume != nil && unsettled(volume, volumeFinalizer) {
-			p.volumes.EnqueueObject(volume)
+			p.loop.EnqueueObject(claim)
 		}
 	})
 	p.pods.OnChange(func(old, pod *corev1.Pod) {
@@ -56,15 +50,30 @@ func newProtection(c controllers.Config) *protection {
 	return p
 }
 
+// NewVolumeProtection returns what protects volumes.
+func NewVolumeProtection(c controllers.Config) *Protection {
+	p := &Protection{volume: client.Shared[*corev1.PersistentVolume](c.Cache)}
+	p.loop = controllers.NewLoop("pvprotection", c, p.syncVolume)
+	p.volume.OnChange(func(_, volume *corev1.PersistentVolume) {
+		if volume != nil && unsettled(volume, volumeFinalizer) {
+			p.loop.EnqueueObject(volume)
+		}
+	})
+	return p
+}
+
+// Run works until ctx ends. The cache must have synced.
+func (p *Protection) Run(ctx context.Context) error { return p.loop.Run(ctx) }
+
 // unsettled says whether a finalizer is missing or about to be due.
 func unsettled(obj metav1.Object, finalizer string) bool {
 	return (obj.GetDeletionTimestamp() != nil) == slices.Contains(obj.GetFinalizers(), finalizer)
 }
 
-func (p *protection) enqueueClaims(pod *corev1.Pod) {
+func (p *Protection) enqueueClaims(pod *corev1.Pod) {
 	for i := range pod.Spec.Volumes {
 		if name := claimName(pod, &pod.Spec.Volumes[i]); name != "" {
-			p.claims.Enqueue(controllers.Key{Namespace: pod.Namespace, Name: name})
+			p.loop.Enqueue(controllers.Key{Namespace: pod.Namespace, Name: name})
 		}
 	}
 }
@@ -90,7 +99,7 @@ func usedClaims(pod *corev1.Pod) []string {
 	return keys
 }
 
-func (p *protection) syncClaim(ctx context.Context, key controllers.Key) (controllers.Result, error) {
+func (p *Protection) syncClaim(ctx context.Context, key controllers.Key) (controllers.Result, error) {
 	claim, ok := p.claim.Cached(key.Namespace, key.Name)
 	if !ok || !unsettled(claim, claimFinalizer) {
 		return controllers.Result{}, nil
@@ -111,7 +120,7 @@ func (p *protection) syncClaim(ctx context.Context, key controllers.Key) (contro
 
 // used says whether a scheduled pod uses the claim. The informer answers yes;
 // only the API itself may answer no, because data is lost after it.
-func (p *protection) used(ctx context.Context, claim *corev1.PersistentVolumeClaim) (bool, error) {
+func (p *Protection) used(ctx context.Context, claim *corev1.PersistentVolumeClaim) (bool, error) {
 	if slices.ContainsFunc(p.pods.ByIndex(byPodUsed, claimKey(claim)), scheduled) {
 		return true, nil
 	}
@@ -126,7 +135,7 @@ func (p *protection) used(ctx context.Context, claim *corev1.PersistentVolumeCla
 
 func scheduled(pod *corev1.Pod) bool { return pod.Spec.NodeName != "" }
 
-func (p *protection) syncVolume(ctx context.Context, key controllers.Key) (controllers.Result, error) {
+func (p *Protection) syncVolume(ctx context.Context, key controllers.Key) (controllers.Result, error) {
 	volume, ok := p.volume.Cached("", key.Name)
 	if !ok || !unsettled(volume, volumeFinalizer) {
 		return controllers.Result{}, nil

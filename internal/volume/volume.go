@@ -47,13 +47,11 @@ type Config struct {
 	LocalPath LocalPath
 }
 
-// Controller runs all of it.
+// Controller binds, provisions and reclaims.
 type Controller struct {
-	binder     *binder
-	protection *protection
-	ephemeral  *ephemeralClaims
-	classes    *client.Informer[*storagev1.StorageClass]
-	local      LocalPath
+	binder  *binder
+	classes *client.Informer[*storagev1.StorageClass]
+	local   LocalPath
 }
 
 // New returns a controller. Call it before the cache runs.
@@ -62,11 +60,9 @@ func New(c Config) *Controller {
 		c.LocalPath.Root = defaultLocalRoot
 	}
 	return &Controller{
-		binder:     newBinder(c.Controllers, c.LocalPath),
-		protection: newProtection(c.Controllers),
-		ephemeral:  newEphemeralClaims(c.Controllers),
-		classes:    client.Shared[*storagev1.StorageClass](c.Controllers.Cache),
-		local:      c.LocalPath,
+		binder:  newBinder(c.Controllers, c.LocalPath),
+		classes: client.Shared[*storagev1.StorageClass](c.Controllers.Cache),
+		local:   c.LocalPath,
 	}
 }
 
@@ -81,9 +77,6 @@ func (c *Controller) Run(ctx context.Context) error {
 		})
 	}
 	g.Go(func() error { return c.binder.loop.Run(ctx) })
-	g.Go(func() error { return c.protection.claims.Run(ctx) })
-	g.Go(func() error { return c.protection.volumes.Run(ctx) })
-	g.Go(func() error { return c.ephemeral.loop.Run(ctx) })
 	return g.Wait()
 }
 

@@ -65,13 +65,14 @@ func start(t *testing.T) *world {
 		nodes:   client.Shared[*corev1.Node](cache),
 		classes: client.Shared[*storagev1.StorageClass](cache),
 	}
-	c := New(Config{
-		Controllers: controllers.Config{
-			Cache: cache, Clock: clock.RealClock{},
-			Recorder: func(string) controllers.EventRecorder { return w.events },
-		},
-		LocalPath: LocalPath{Root: "/vol", Remove: w.remove},
-	})
+	config := controllers.Config{
+		Cache: cache, Clock: clock.RealClock{},
+		Recorder: func(string) controllers.EventRecorder { return w.events },
+	}
+	all := []interface{ Run(context.Context) error }{
+		New(Config{Controllers: config, LocalPath: LocalPath{Root: "/vol", Remove: w.remove}}),
+		NewClaimProtection(config), NewVolumeProtection(config), NewEphemeralClaims(config),
+	}
 	w.claims.OnChange(func(_, _ *corev1.PersistentVolumeClaim) { w.wake() })
 	w.volumes.OnChange(func(_, _ *corev1.PersistentVolume) { w.wake() })
 	w.classes.OnChange(func(_, _ *storagev1.StorageClass) { w.wake() })
@@ -81,11 +82,13 @@ func start(t *testing.T) *world {
 	if err := cache.WaitForSync(ctx); err != nil {
 		t.Fatal(err)
 	}
-	wg.Go(func() {
-		if err := c.Run(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+	for _, c := range all {
+		wg.Go(func() {
+			if err := c.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 	t.Cleanup(func() { cancel(); wg.Wait() })
 	return w
 }

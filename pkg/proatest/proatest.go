@@ -33,6 +33,7 @@ import (
 	"proa/internal/auth"
 	"proa/internal/auth/pki"
 	"proa/internal/client"
+	"proa/internal/controllers/horizontalpodautoscaler"
 	"proa/internal/controlplane"
 	"proa/internal/manager"
 	"proa/internal/scheduler"
@@ -232,12 +233,16 @@ func admin(authority *pki.Authority, address string) (*rest.Config, error) {
 func (c *cluster) addComponents(ctx context.Context, o Options, authority *pki.Authority) error {
 	c.cache = client.NewCache(c.As(user.KubeControllerManager))
 	if len(o.Controllers) > 0 {
+		metrics, err := horizontalpodautoscaler.NewRaw(c.access)
+		if err != nil {
+			return err
+		}
 		m, err := manager.New(ctx, manager.Config{
 			Cache: c.cache, Catalogue: c.Catalogue(), Aggregator: c.Aggregator(), Controllers: o.Controllers,
 			As: func(account string) client.API {
 				return c.As(serviceaccount.MakeUsername("kube-system", account), serviceaccount.MakeGroupNames("kube-system")...)
 			},
-			Registry: c.measured, RootCA: authority.CAPEM(), Token: c.Auth.Tokens.Legacy, Sign: authority.Cluster.Sign,
+			Registry: c.measured, Metrics: metrics, RootCA: authority.CAPEM(), Token: c.Auth.Tokens.Legacy, Sign: authority.Cluster.Sign,
 		})
 		if err != nil {
 			return err
@@ -245,7 +250,10 @@ func (c *cluster) addComponents(ctx context.Context, o Options, authority *pki.A
 		c.components = append(c.components, m)
 	}
 	if o.Scheduler {
-		s, err := scheduler.New(scheduler.Config{Cache: c.cache.As(c.As(user.KubeScheduler)), Clock: clock.RealClock{}, Metrics: c.measured})
+		s, err := scheduler.New(scheduler.Config{
+			Cache: c.cache.As(c.As(user.KubeScheduler)), Clock: clock.RealClock{}, Metrics: c.measured,
+			PodGroups: scheduler.ServesPodGroups(c.Catalogue()),
+		})
 		if err != nil {
 			return err
 		}

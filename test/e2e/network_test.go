@@ -513,6 +513,15 @@ func TestProxySubresources(t *testing.T) {
 			}
 		}
 	}
+	// A browser is sent to the path that its relative links need; nothing else is.
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	for _, path := range []string{"/pods/a:8080/proxy", "/services/plain/proxy"} {
+		for method, moved := range map[string]bool{"GET": true, "HEAD": true, "DELETE": false, "OPTIONS": false, "PATCH": false, "POST": false, "PUT": false} {
+			if _, err := ask(method, path); moved != (err != nil && strings.Contains(err.Error(), "301 Moved Permanently")) {
+				t.Errorf("%s %s: %v", method, path, err)
+			}
+		}
+	}
 	for _, path := range []string{"/pods/a:8080/proxy/hostname", "/pods/http:a:8080/proxy/hostname", "/services/web:http/proxy/hostname", "/services/web:80/proxy/hostname", "/services/http:web:http/proxy/hostname"} {
 		if out, err := ask("GET", path); err != nil || out != "a\n" {
 			t.Errorf("%s: %q, %v", path, out, err)

@@ -12,9 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorilla/websocket"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
 )
 
@@ -329,6 +331,8 @@ func TestHostsAndResolvConf(t *testing.T) {
 	l.apply(podManifest("plain", spec("")) +
 		podManifest("named", spec("  hostname: busy\n  subdomain: sub\n  hostAliases: [{ip: 123.45.67.89, hostnames: [foo, bar]}]")) +
 		podManifest("fqdn", spec("  hostname: busy\n  subdomain: sub\n  setHostnameAsFQDN: true")) +
+		podManifest("over", spec("  hostname: busy\n  subdomain: sub\n  hostnameOverride: over.example.host")) +
+		podManifest("long", spec("  hostname: "+strings.Repeat("h", 60)+"\n  subdomain: sub\n  setHostnameAsFQDN: true")) +
 		podManifest("none", spec("  dnsPolicy: None\n  dnsConfig: {nameservers: [1.1.1.1], searches: [resolv.conf.local, _sip._tcp.example], options: [{name: ndots, value: '2'}, {name: edns0}]}")) +
 		podManifest("more", spec("  dnsConfig: {nameservers: [1.1.1.1], searches: [more.local], options: [{name: ndots, value: '3'}]}")) +
 		podManifest("default", spec("  dnsPolicy: Default")) +
@@ -339,7 +343,7 @@ func TestHostsAndResolvConf(t *testing.T) {
   volumes: [{name: h, configMap: {name: hosts}}]`) + "\n---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: hosts}, data: {hosts: \"mine\\n\"}}")
 	out := map[string][]string{}
 	pods := map[string]*corev1.Pod{}
-	for _, name := range []string{"plain", "named", "fqdn", "none", "more", "default", "host", "hostdns", "mounts"} {
+	for _, name := range []string{"plain", "named", "fqdn", "over", "none", "more", "default", "host", "hostdns", "mounts"} {
 		pods[name] = l.ready(name)
 		eventually(t, settle, func() error {
 			parts := strings.Split(l.logs(name, ""), "--\n")
@@ -358,6 +362,10 @@ func TestHostsAndResolvConf(t *testing.T) {
 	l.is("names", out["plain"][2], "plain\nplain\n")
 	l.is("names", out["named"][2], "busy\nbusy.sub."+l.ns+".svc.cluster.local\n")
 	l.is("names", out["fqdn"][2], strings.Repeat("busy.sub."+l.ns+".svc.cluster.local\n", 2))
+	l.is("hosts with an override", out["over"][0], hosts("over", "over.example.host"))
+	l.is("names with an override", out["over"][2], strings.Repeat("over.example.host\n", 2))
+	l.event("long", "FailedCreatePodSandBox", "Failed to create pod sandbox: failed to construct FQDN from pod hostname and cluster domain, FQDN "+strings.Repeat("h", 60)+".sub."+l.ns+".svc.cluster.local is too long (64 characters is the max, ")
+	l.is("phase with a full name too long", string(l.pod("long").Status.Phase), "Pending")
 	l.is("hosts of the container's own", out["mounts"][0], "mine\n")
 	if strings.Contains(out["host"][0], "Kubernetes-managed hosts file.") || !strings.Contains(out["host"][0], "Kubernetes-managed hosts file (host network).") {
 		t.Errorf("hosts with hostNetwork: %s", out["host"][0])
@@ -417,6 +425,38 @@ func TestExecAndAttach(t *testing.T) {
 		}
 		cancel()
 		cmd.Wait() //nolint:errcheck // it was killed
+	})
+	t.Run("logs over WebSocket", func(t *testing.T) {
+		l.exec("p", "sh", "-c", "echo alive >/proc/1/fd/1")
+		url := clients().CoreV1().RESTClient().Get().Resource("pods").Namespace(l.ns).Name("p").SubResource("log").URL()
+		url.Scheme = "wss"
+		tls, err := rest.TLSConfigFor(clusterConfig())
+		if err != nil {
+			t.Fatal(err)
+		}
+		dialer := websocket.Dialer{TLSClientConfig: tls, Subprotocols: []string{"binary.k8s.io"}}
+		eventually(t, settle, func() error {
+			conn, _, err := dialer.DialContext(t.Context(), url.String(), nil)
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			var out []byte
+			for {
+				kind, message, err := conn.ReadMessage()
+				if err == nil && kind != websocket.BinaryMessage {
+					return fmt.Errorf("a message of kind %d", kind)
+				}
+				if err == nil {
+					out = append(out, message...)
+					continue
+				}
+				if !websocket.IsCloseError(err, websocket.CloseNormalClosure) || !strings.Contains(string(out), "alive\n") {
+					return fmt.Errorf("%q, %w", out, err)
+				}
+				return nil
+			}
+		})
 	})
 	t.Run("a command that is not there", func(t *testing.T) {
 		out, err := l.tryKubectl("exec", "p", "--", "/nowhere")

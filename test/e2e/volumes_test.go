@@ -246,7 +246,7 @@ func TestEmptyDirs(t *testing.T) {
   volumes: [{name: limit, emptyDir: {medium: Memory, sizeLimit: 16Mi}}, {name: memory, emptyDir: {medium: Memory}}]`))
 	l.ended("p", corev1.PodSucceeded)
 	for container, uid := range map[string]string{"root": "0", "user": "1001"} {
-		want := "777\n777\n"
+		want := "777\n1777\n"
 		for _, mode := range []string{"644", "666", "777"} {
 			want += strings.Repeat(mode+" "+uid+" content\n", 2)
 		}

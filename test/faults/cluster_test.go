@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/url"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,6 +19,7 @@ import (
 
 	"proa/internal/apis"
 	"proa/internal/apis/builtin"
+	"proa/internal/auth/pki"
 	"proa/internal/client"
 	"proa/internal/manager"
 	"proa/internal/scheduler"
@@ -30,6 +33,7 @@ type cluster struct {
 	access    *rest.Config
 	user      kubernetes.Interface // who applies the workloads
 	catalogue *apis.Catalogue
+	authority *pki.Authority // signs certificates
 	clock     jumping
 	writes    *fate
 	reads     *fate
@@ -37,6 +41,17 @@ type cluster struct {
 }
 
 const nodes = 3
+
+// messages are what the autoscaler's metric counts.
+const messages = 40
+
+// measure answers for external.metrics.k8s.io.
+func measure(_ context.Context, path string, _ url.Values) ([]byte, error) {
+	if !strings.HasSuffix(path, "/messages") {
+		return nil, fmt.Errorf("%s is not measured", path)
+	}
+	return fmt.Appendf(nil, `{"items":[{"value":"%d"}]}`, messages), nil
+}
 
 // start runs a cluster until the test has ended.
 func start(t *testing.T, seed uint64, troubles int) *cluster {
@@ -46,6 +61,10 @@ func start(t *testing.T, seed uint64, troubles int) *cluster {
 		writes:    newFate(seed, troubles), reads: newFate(seed+1, troubles),
 	}
 	c.user = kubernetes.NewForConfigOrDie(c.access)
+	var err error
+	if c.authority, err = pki.InMemory(nil); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.simulate(ctx) })
@@ -102,7 +121,7 @@ func (c *cluster) live(ctx context.Context) error {
 	p := &process{writes: c.writes, reads: c.reads, kill: kill}
 	cache := client.NewCache(p.as(user.KubeControllerManager, c.as(user.KubeControllerManager)))
 	controllers, err := manager.New(ctx, manager.Config{
-		Cache: cache, Catalogue: c.catalogue, Clock: &c.clock, RootCA: c.access.CAData,
+		Cache: cache, Catalogue: c.catalogue, Clock: &c.clock, RootCA: c.access.CAData, Sign: c.authority.Cluster.Sign, Metrics: measure,
 		As: func(account string) client.API {
 			return p.as(account, c.as(serviceaccount.MakeUsername("kube-system", account), serviceaccount.MakeGroupNames("kube-system")...))
 		},

@@ -2,12 +2,20 @@ package faults
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"fmt"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -34,8 +42,10 @@ func must(t *testing.T) func(_ any, err error) {
 // play is the story: what users ask for, what they change, what they delete.
 func play(t *testing.T, c *cluster) {
 	begin(t, c)
+	due := c.schedule(t)
 	c.await(t, "all that was asked for is there", begun)
-	c.clock.jump(45 * time.Second)
+	c.clock.jump(due.Sub(c.clock.Now()) + 45*time.Second)
+	evict(t, c)
 	change(t, c)
 	c.clock.jump(-20 * time.Second)
 	c.await(t, "all that was changed is so", changed)
@@ -118,6 +128,22 @@ func begin(t *testing.T, c *cluster) {
 		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromString("50%")), Selector: selector("web")},
 	}, metav1.CreateOptions{}))
 
+	must(api.AppsV1().Deployments(work).Create(ctx, &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "scaled"},
+		Spec:       appsv1.DeploymentSpec{Replicas: ptr.To[int32](1), Selector: selector("scaled"), Template: template("scaled", "v1")},
+	}, metav1.CreateOptions{}))
+	must(api.AutoscalingV2().HorizontalPodAutoscalers(work).Create(ctx, &autoscalingv2.HorizontalPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Name: "scaled"},
+		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "scaled"}, MaxReplicas: 9,
+			Metrics: []autoscalingv2.MetricSpec{{Type: autoscalingv2.ExternalMetricSourceType, External: &autoscalingv2.ExternalMetricSource{
+				Metric: autoscalingv2.MetricIdentifier{Name: "messages"},
+				Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: ptr.To(resource.MustParse("10"))},
+			}}},
+		},
+	}, metav1.CreateOptions{}))
+	request(t, c)
+
 	// Two that own each other, and a chain of owners.
 	a, err := api.CoreV1().ConfigMaps(work).Create(ctx, owned("loop-a"), metav1.CreateOptions{})
 	must(a, err)
@@ -169,6 +195,8 @@ func kept(ctx context.Context, api kubernetes.Interface) (web *appsv1.Deployment
 
 func change(t *testing.T, c *cluster) {
 	ctx, api, must := t.Context(), c.user, must(t)
+	// Timers know nothing of the jump: a change makes the CronJob look at the clock.
+	must(api.BatchV1().CronJobs(work).Patch(ctx, "cron", types.MergePatchType, []byte(`{"metadata":{"labels":{"due":"now"}}}`), metav1.PatchOptions{}))
 	v2 := []byte(`{"spec":{"template":{"metadata":{"labels":{"version":"v2"}}}}}`)
 	must(api.AppsV1().Deployments(work).Patch(ctx, "web", types.MergePatchType, v2, metav1.PatchOptions{}))
 	must(api.AppsV1().StatefulSets(work).Patch(ctx, "db", types.MergePatchType, v2, metav1.PatchOptions{}))
@@ -208,10 +236,88 @@ func changed(ctx context.Context, api kubernetes.Interface) error {
 	if err != nil {
 		return err
 	}
+	if err := served(ctx, api); err != nil {
+		return err
+	}
 	if web.Status.UpdatedReplicas != 6 || web.Status.Replicas != 6 || web.Status.AvailableReplicas != 6 || db.Status.UpdatedReplicas != 3 || db.Status.ReadyReplicas != 3 ||
 		db.Status.CurrentRevision != db.Status.UpdateRevision || agent.Status.UpdatedNumberScheduled != nodes || agent.Status.NumberAvailable != nodes || count.Status.CompletionTime == nil {
 		return fmt.Errorf("updated: web %d, db %d, agent %d; job count %+v",
 			web.Status.UpdatedReplicas, db.Status.UpdatedReplicas, agent.Status.UpdatedNumberScheduled, count.Status)
+	}
+	return nil
+}
+
+// schedule makes a CronJob that is due once, within two minutes, and says when.
+func (c *cluster) schedule(t *testing.T) time.Time {
+	due := c.clock.Now().UTC().Truncate(time.Minute).Add(2 * time.Minute)
+	job := batchv1.JobSpec{Template: template("cron", "v1")}
+	job.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
+	must(t)(c.user.BatchV1().CronJobs(work).Create(t.Context(), &batchv1.CronJob{
+		ObjectMeta: metav1.ObjectMeta{Name: "cron"},
+		Spec: batchv1.CronJobSpec{
+			Schedule: fmt.Sprintf("%d %d %d %d *", due.Minute(), due.Hour(), due.Day(), due.Month()), TimeZone: ptr.To("Etc/UTC"),
+			JobTemplate: batchv1.JobTemplateSpec{Spec: job},
+		},
+	}, metav1.CreateOptions{}))
+	return due
+}
+
+// evict asks for the eviction of a pod that a budget protects until it is allowed.
+func evict(t *testing.T, c *cluster) {
+	pods, err := c.user.CoreV1().Pods(work).List(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
+	must(t)(pods, err)
+	c.await(t, "an eviction is allowed", func(ctx context.Context, api kubernetes.Interface) error {
+		err := api.CoreV1().Pods(work).EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pods.Items[0].Name, Namespace: work}})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
+}
+
+// request asks for a client certificate, and approves it.
+func request(t *testing.T, c *cluster) {
+	requests := c.user.CertificatesV1().CertificateSigningRequests()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t)(key, err)
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "somebody"}}, key)
+	must(t)(der, err)
+	csr, err := requests.Create(t.Context(), &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: "somebody"},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), SignerName: certificatesv1.KubeAPIServerClientSignerName,
+			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth},
+		},
+	}, metav1.CreateOptions{})
+	must(t)(csr, err)
+	csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{
+		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Known", Message: "known",
+	}}
+	must(t)(requests.UpdateApproval(t.Context(), csr.Name, csr, metav1.UpdateOptions{}))
+}
+
+// served tells what of the CronJob, the autoscaler and the certificate is missing.
+func served(ctx context.Context, api kubernetes.Interface) error {
+	jobs, err := api.BatchV1().Jobs(work).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	done := 0
+	for _, job := range jobs.Items {
+		if metav1.GetControllerOf(&job) != nil && job.Status.CompletionTime != nil {
+			done++
+		}
+	}
+	scaled, err := api.AppsV1().Deployments(work).Get(ctx, "scaled", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	csr, err := api.CertificatesV1().CertificateSigningRequests().Get(ctx, "somebody", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if done != 1 || scaled.Status.AvailableReplicas != messages/10 || len(csr.Status.Certificate) == 0 {
+		return fmt.Errorf("%d runs of the CronJob, %d scaled replicas, certificate %q", done, scaled.Status.AvailableReplicas, csr.Status.Certificate)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -35,6 +36,7 @@ var kinds = []schema.GroupVersionResource{
 	{Group: "batch", Version: "v1", Resource: "jobs"},
 	{Group: "batch", Version: "v1", Resource: "cronjobs"},
 	{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"},
+	{Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests"},
 	{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"},
 }
 
@@ -47,6 +49,7 @@ var incidental = map[string]bool{
 	"endpoints.kubernetes.io/last-change-trigger-time": true, "batch.kubernetes.io/cronjob-scheduled-timestamp": true,
 	"message": true, "generateName": true,
 	"nodeName": true, "podIP": true, "podIPs": true, "hostIP": true, "hostIPs": true, "ip": true, "addresses": true,
+	"request": true, "certificate": true, "authentication.kubernetes.io/credential-id": true, "schedule": true,
 	"clusterIP": true, "clusterIPs": true, "volumeName": true, "containerID": true, "ca.crt": true,
 	"batch.kubernetes.io/controller-uid": true, "controller-uid": true,
 	"zone": true, "topology.kubernetes.io/zone": true,
@@ -108,6 +111,9 @@ func lasting(obj *unstructured.Unstructured) string {
 	return obj.GetNamespace() + "/" + name
 }
 
+// scheduledName is the name of a CronJob's Job, which tells when it was due.
+var scheduledName = regexp.MustCompile(`cron-\d{8}`)
+
 func line(kind schema.GroupVersionResource, obj *unstructured.Unstructured) string {
 	name := lasting(obj)
 	if kind.Resource == "persistentvolumes" {
@@ -120,7 +126,7 @@ func line(kind schema.GroupVersionResource, obj *unstructured.Unstructured) stri
 	if err != nil {
 		panic(err) // it came as JSON
 	}
-	return kind.Resource + " " + name + " " + string(text)
+	return scheduledName.ReplaceAllString(kind.Resource+" "+name+" "+string(text), "cron-*")
 }
 
 // without returns a copy that lacks what is incidental. Lists of objects are sorted.

@@ -18,7 +18,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
-	"proa/internal/store"
 	"proa/internal/store/backend"
 )
 
@@ -34,7 +33,7 @@ const (
 type clients struct{ manager webhookutil.ClientManager }
 
 // newClients reads the credentials from the document of a plugin.
-func newClients(s *store.Store, document []byte) (*clients, error) {
+func newClients(services backend.Resolver, document []byte) (*clients, error) {
 	manager, err := webhookutil.NewClientManager(
 		[]schema.GroupVersion{admissionv1beta1.SchemeGroupVersion, admissionv1.SchemeGroupVersion},
 		admissionv1beta1.AddToScheme, admissionv1.AddToScheme,
@@ -47,7 +46,7 @@ func newClients(s *store.Store, document []byte) (*clients, error) {
 		return nil, err
 	}
 	manager.SetAuthenticationInfoResolver(credentials)
-	manager.SetServiceResolver(endpoints{s})
+	manager.SetServiceResolver(endpoints{services})
 	return &clients{manager}, manager.Validate()
 }
 
@@ -139,11 +138,11 @@ func (l *limited) Read(p []byte) (int, error) {
 }
 
 // endpoints finds who stands behind a service, without the service proxy.
-type endpoints struct{ store *store.Store }
+type endpoints struct{ backend.Resolver }
 
-// ResolveEndpoint picks one ready endpoint of a service's port at random.
+// ResolveEndpoint implements webhook.ServiceResolver.
 func (e endpoints) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
-	host, err := backend.Pick(e.store.Snapshot(), namespace, name, port)
+	host, err := e.Pick(namespace, name, port)
 	if err != nil {
 		return nil, err
 	}

@@ -9,13 +9,19 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apiserver/pkg/admission/metrics"
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
+
+	"proa/internal/latency"
 )
 
 // measured is call, with upstream's metrics of it.
 func (p *plugin) measured(ctx context.Context, i *invocation, mutating bool) (*admissionv1.AdmissionResponse, error) {
 	start := time.Now()
 	answer, err := p.call(ctx, i, mutating)
-	observe(ctx, i, mutating, time.Since(start), err)
+	took := time.Since(start)
+	if mutating { // the validating ones are asked at the same time
+		latency.Of(ctx).Add(latency.MutatingWebhooks, took)
+	}
+	observe(ctx, i, mutating, took, err)
 	return answer, err
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"proa/internal/admission"
 	"proa/internal/admission/review"
+	"proa/internal/latency"
 )
 
 // Validating lets webhooks judge the completed object.
@@ -58,6 +59,7 @@ func (p *Validating) ask(ctx context.Context, a *admission.Attributes, invocatio
 	if ctx.Err() != nil {
 		return errTimedOut()
 	}
+	defer latency.Of(ctx).Track(latency.ValidatingWebhooks)()
 	answers, errs := make([]*admissionv1.AdmissionResponse, len(invocations)), make([]error, len(invocations))
 	var wg sync.WaitGroup
 	for n, i := range invocations {

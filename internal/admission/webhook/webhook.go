@@ -27,6 +27,7 @@ import (
 	"proa/internal/apis"
 	"proa/internal/apis/admissionregistration"
 	"proa/internal/store"
+	"proa/internal/store/backend"
 )
 
 // Config says what webhooks are called with. All but Configurations is required.
@@ -37,6 +38,8 @@ type Config struct {
 	Authorizer authorizer.Authorizer
 	// Configurations may name a kubeconfig with credentials for webhooks.
 	Configurations admission.Configurations
+	// ByAddress leads calls to the addresses of Services, not to their endpoints.
+	ByAddress bool
 }
 
 // New returns the two plugins.
@@ -45,7 +48,7 @@ func New(c Config) (*Mutating, *Validating, error) {
 	m, v := &Mutating{plugin: plugin{config: c}}, &Validating{plugin: plugin{config: c}}
 	for name, p := range map[string]*plugin{m.Name(): &m.plugin, v.Name(): &v.plugin} {
 		var err error
-		if p.clients, err = newClients(c.Store, c.Configurations[name]); err != nil {
+		if p.clients, err = newClients(backend.Resolver{Store: c.Store, ByAddress: c.ByAddress}, c.Configurations[name]); err != nil {
 			return nil, nil, fmt.Errorf("couldn't init admission plugin %q: %w", name, err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	apiservercel "k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
 
+	"proa/internal/apis/expression"
 	"proa/internal/apis/validate"
 )
 
@@ -57,11 +58,8 @@ func jsonPatch(text string) *Expression {
 	return &Expression{Text: text, Returns: []*cel.Type{cel.ListType(types.NewObjectType("JSONPatch"))}}
 }
 
-// Environment is the CEL environment of admission expressions. It takes a while
-// to make, so it is made once.
-var Environment = sync.OnceValue(func() *environment.EnvSet {
-	return environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
-})
+// Environment is the CEL environment of admission expressions.
+func Environment() *environment.EnvSet { return expression.Environment() }
 
 // simple compiles expressions that know no variables; it keeps no state.
 var simple = sync.OnceValue(func() plugincel.Compiler { return plugincel.NewCompiler(Environment()) })

@@ -19,7 +19,7 @@ import (
 func validateValidatingBinding(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) field.ErrorList {
 	s, at := &b.Spec, field.NewPath("spec")
 	errs := validateBindingOf(at, s.PolicyName, s.ParamRef)
-	errs = append(errs, validateMatchResources(at.Child("matchResouces"), s.MatchResources)...) // upstream's spelling
+	errs = append(errs, validateMatchResources(at.Child("matchResources"), s.MatchResources)...)
 	return append(errs, validateActions(at.Child("validationActions"), s.ValidationActions)...)
 }
 
@@ -67,7 +67,7 @@ func validateParamRef(at *field.Path, r *admissionregistrationv1.ParamRef) field
 	if a := r.ParameterNotFoundAction; a == nil || *a == "" {
 		return append(errs, field.Required(at.Child("parameterNotFoundAction"), ""))
 	}
-	return append(errs, validate.OneOf(at.Child("parameterNotFoundAction"), *r.ParameterNotFoundAction,
+	return append(errs, validate.Listed(at.Child("parameterNotFoundAction"), *r.ParameterNotFoundAction,
 		admissionregistrationv1.DenyAction, admissionregistrationv1.AllowAction)...)
 }
 

@@ -10,9 +10,11 @@ import (
 	internal "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	structural "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa/internal/apis"
+	"proa/internal/apis/expression"
 )
 
 // Resources returns every kind of the group.
@@ -82,6 +84,7 @@ func validateUpdate(ctx context.Context, obj, old apis.Object) field.ErrorList {
 // onInternal calls check with the form that upstream's validation works on, and
 // leaves out errors in metadata that the request path reports itself.
 func onInternal(obj, old apis.Object, check func(d, old *internal.CustomResourceDefinition) field.ErrorList) field.ErrorList {
+	expression.Environment() // defaults are tried on the rules
 	d, err := toInternal(obj)
 	if err != nil {
 		return field.ErrorList{field.InternalError(nil, err)}
@@ -92,10 +95,32 @@ func onInternal(obj, old apis.Object, check func(d, old *internal.CustomResource
 			return field.ErrorList{field.InternalError(nil, err)}
 		}
 	}
+	withoutHopelessSelectors(d)
 	return slices.DeleteFunc(check(d, before), func(e *field.Error) bool {
 		return strings.HasPrefix(e.Field, "metadata.") && e.Field != "metadata.name" &&
 			!strings.Contains(e.Field, apiextensionsv1.KubeAPIApprovedAnnotation)
 	})
+}
+
+// withoutHopelessSelectors drops selectable fields of schemas that cannot be read:
+// upstream's validation of them panics, and what is wrong with the schema is said in
+// any case.
+func withoutHopelessSelectors(d *internal.CustomResourceDefinition) {
+	hopeless := func(v *internal.CustomResourceValidation) bool {
+		if v == nil {
+			return false // said, too
+		}
+		s, err := structural.NewStructural(v.OpenAPIV3Schema)
+		return err != nil || s == nil
+	}
+	if len(d.Spec.SelectableFields) > 0 && hopeless(d.Spec.Validation) {
+		d.Spec.SelectableFields = nil
+	}
+	for i := range d.Spec.Versions {
+		if v := &d.Spec.Versions[i]; len(v.SelectableFields) > 0 && hopeless(v.Schema) {
+			v.SelectableFields = nil
+		}
+	}
 }
 
 // toInternal works on a copy: the conversion rearranges what it shares.

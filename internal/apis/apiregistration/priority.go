@@ -20,7 +20,7 @@ var builtinGroups = map[string]int32{
 	"networking.k8s.io": 17200, "policy": 17100, "rbac.authorization.k8s.io": 17000, "storage.k8s.io": 16800,
 	"admissionregistration.k8s.io": 16700, "apiextensions.k8s.io": 16700, "scheduling.k8s.io": 16600,
 	"coordination.k8s.io": 16500, "node.k8s.io": 16300, "discovery.k8s.io": 16200, "flowcontrol.apiserver.k8s.io": 16100,
-	"internal.apiserver.k8s.io": 16000, "resource.k8s.io": 15900, "storagemigration.k8s.io": 15800,
+	"internal.apiserver.k8s.io": 16000, "resource.k8s.io": 16200, "storagemigration.k8s.io": 15800,
 	MetricsGroup: 100,
 }
 
@@ -40,6 +40,7 @@ var builtinVersions = map[schema.GroupVersion]int32{
 	{Group: "discovery.k8s.io", Version: "v1beta1"}:              12,
 	{Group: "flowcontrol.apiserver.k8s.io", Version: "v1"}:       21,
 	{Group: "internal.apiserver.k8s.io", Version: "v1alpha1"}:    9,
+	{Group: "resource.k8s.io", Version: "v1"}:                    21,
 	{Group: "resource.k8s.io", Version: "v1beta2"}:               13,
 	{Group: "resource.k8s.io", Version: "v1beta1"}:               12,
 	{Group: "resource.k8s.io", Version: "v1alpha3"}:              9,

@@ -2,13 +2,12 @@
 package apps
 
 import (
-	"slices"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"proa/internal/apis"
 	"proa/internal/apis/core"
+	"proa/internal/apis/validate"
 )
 
 // Resources returns every kind of the group.
@@ -31,7 +30,14 @@ func percent(s string) *intstr.IntOrString { return new(intstr.FromString(s)) }
 
 func number(n int) *intstr.IntOrString { return new(intstr.FromInt(n)) }
 
-// isZero reports a whole number 0 or "0%": a value that lets nothing move.
+// isZero reports a value that lets nothing move: 0, "0%" and what is no percentage.
 func isZero(v *intstr.IntOrString) bool {
-	return v != nil && slices.Contains([]string{"0", "0%"}, v.String())
+	if v == nil {
+		return false
+	}
+	if v.Type == intstr.Int {
+		return v.IntVal == 0
+	}
+	n, _ := validate.Percent(*v)
+	return n == 0
 }

@@ -1,8 +1,11 @@
 package apps
 
 import (
+	"strconv"
+
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	"proa/internal/apis"
 	"proa/internal/apis/core"
@@ -18,15 +21,35 @@ var DaemonSets = apis.Resource{
 	Default: apis.On(defaultDaemonSet),
 	PrepareCreate: apis.On(func(d *appsv1.DaemonSet) {
 		d.Status = appsv1.DaemonSetStatus{}
+		setTemplateGeneration(d, max(1, templateGeneration(d)))
 	}),
 	PrepareUpdate: apis.OnUpdate(func(d, old *appsv1.DaemonSet) {
 		d.Status = old.Status
+		n := templateGeneration(old)
+		if !apiequality.Semantic.DeepEqual(d.Spec.Template, old.Spec.Template) {
+			n++
+		}
+		setTemplateGeneration(d, n)
 	}),
 	Validate:       apis.Check(validateDaemonSet),
 	ValidateUpdate: apis.CheckUpdate(validateDaemonSetUpdate),
 	Warnings:       warnings(func(d *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &d.Spec.Template }, false),
 	Columns:        daemonSetColumns,
 	Row:            apis.Cells(daemonSetRow),
+}
+
+// templateGeneration counts the templates that a DaemonSet had. It was a field of
+// older versions of the API; of this one it is an annotation.
+func templateGeneration(d *appsv1.DaemonSet) int64 {
+	n, _ := strconv.ParseInt(d.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
+	return n
+}
+
+func setTemplateGeneration(d *appsv1.DaemonSet, n int64) {
+	if d.Annotations == nil {
+		d.Annotations = map[string]string{}
+	}
+	d.Annotations[appsv1.DeprecatedTemplateGeneration] = strconv.FormatInt(n, 10)
 }
 
 func defaultDaemonSet(d *appsv1.DaemonSet) {

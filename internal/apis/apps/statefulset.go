@@ -30,9 +30,23 @@ var StatefulSets = apis.Resource{
 	Validate:       apis.Check(validateStatefulSet),
 	ValidateUpdate: apis.CheckUpdate(validateStatefulSetUpdate),
 	ValidateName:   core.ValidateStatefulSetName,
-	Warnings:       warnings(func(s *appsv1.StatefulSet) *corev1.PodTemplateSpec { return &s.Spec.Template }, false),
+	Warnings:       apis.Warn(statefulSetWarnings),
 	Columns:        statefulSetColumns,
 	Row:            apis.Cells(statefulSetRow),
+}
+
+var statefulSetTemplateWarnings = warnings(func(s *appsv1.StatefulSet) *corev1.PodTemplateSpec { return &s.Spec.Template }, false)
+
+func statefulSetWarnings(s, old *appsv1.StatefulSet) []string {
+	var before apis.Object
+	if old != nil {
+		before = old
+	}
+	texts := statefulSetTemplateWarnings(s, before)
+	if n := s.Spec.RevisionHistoryLimit; n != nil && *n < 0 {
+		texts = append(texts, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended")
+	}
+	return texts
 }
 
 func defaultStatefulSet(sts *appsv1.StatefulSet) {

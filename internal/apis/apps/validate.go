@@ -6,7 +6,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -215,16 +214,17 @@ func validateDaemonSetStrategy(s *appsv1.DaemonSetUpdateStrategy, path *field.Pa
 	if r == nil {
 		return field.ErrorList{field.Required(at, "")}
 	}
-	var errs field.ErrorList
+	var errs, tooMuch field.ErrorList
 	for _, v := range []struct {
 		name  string
 		value *intstr.IntOrString
 	}{{"maxUnavailable", r.MaxUnavailable}, {"maxSurge", r.MaxSurge}} {
 		if v.value != nil {
 			errs = append(errs, validate.IntOrPercent(at.Child(v.name), *v.value)...)
-			errs = append(errs, validate.AtMost100Percent(at.Child(v.name), *v.value)...)
+			tooMuch = append(tooMuch, validate.AtMost100Percent(at.Child(v.name), *v.value)...)
 		}
 	}
+	errs = append(errs, tooMuch...)
 	moves, surges := !isZero(r.MaxUnavailable) && r.MaxUnavailable != nil, !isZero(r.MaxSurge) && r.MaxSurge != nil
 	switch {
 	case moves && surges:
@@ -236,7 +236,7 @@ func validateDaemonSetStrategy(s *appsv1.DaemonSetUpdateStrategy, path *field.Pa
 }
 
 func validateDaemonSetUpdate(d, old *appsv1.DaemonSet) field.ErrorList {
-	return append(validateDaemonSet(d), validate.Immutable(field.NewPath("spec", "selector"), d.Spec.Selector, old.Spec.Selector)...)
+	return append(validate.Immutable(field.NewPath("spec", "selector"), d.Spec.Selector, old.Spec.Selector), validateDaemonSet(d)...)
 }
 
 func validateDaemonSetStatusUpdate(d, old *appsv1.DaemonSet) field.ErrorList {
@@ -253,6 +253,12 @@ func validateDaemonSetStatusUpdate(d, old *appsv1.DaemonSet) field.ErrorList {
 }
 
 func validateStatefulSet(sts *appsv1.StatefulSet) field.ErrorList {
+	return validateStatefulSetSpec(sts, true)
+}
+
+// validateStatefulSetSpec checks what never changes (the name of the service, the
+// claims) only where it is new: an update keeps what was once let through.
+func validateStatefulSetSpec(sts *appsv1.StatefulSet, created bool) field.ErrorList {
 	path, s := field.NewPath("spec"), &sts.Spec
 	var errs field.ErrorList
 	switch at := path.Child("podManagementPolicy"); s.PodManagementPolicy {
@@ -269,12 +275,15 @@ func validateStatefulSet(sts *appsv1.StatefulSet) field.ErrorList {
 		errs = append(errs, validate.Listed(at.Child("whenDeleted"), r.WhenDeleted, retain, remove)...)
 		errs = append(errs, validate.Listed(at.Child("whenScaled"), r.WhenScaled, retain, remove)...)
 	}
+	if created {
+		errs = append(errs, validateClaimTemplates(s.VolumeClaimTemplates, path.Child("volumeClaimTemplates"))...)
+	}
 	errs = append(errs, validate.NonNegativePtr(path.Child("replicas"), s.Replicas)...)
 	errs = append(errs, validate.NonNegative(path.Child("minReadySeconds"), s.MinReadySeconds)...)
 	if s.Ordinals != nil {
 		errs = append(errs, validate.NonNegative(path.Child("ordinals", "start"), s.Ordinals.Start)...)
 	}
-	if s.ServiceName != "" {
+	if created && s.ServiceName != "" {
 		errs = append(errs, validate.Label(path.Child("serviceName"), s.ServiceName)...)
 	}
 	selector, bad := statefulSelector(s.Selector, path.Child("selector"))
@@ -289,7 +298,7 @@ func validateStatefulSet(sts *appsv1.StatefulSet) field.ErrorList {
 	if s.Template.Spec.ActiveDeadlineSeconds != nil {
 		errs = append(errs, field.Forbidden(path.Child("template", "spec", "activeDeadlineSeconds"), "activeDeadlineSeconds in StatefulSet is not Supported"))
 	}
-	return append(errs, validateClaimTemplates(s.VolumeClaimTemplates, path.Child("volumeClaimTemplates"))...)
+	return errs
 }
 
 // withClaims is the template with the volumes its claims become, so that mounts
@@ -320,12 +329,7 @@ func withClaims(sts *appsv1.StatefulSet) *corev1.PodTemplateSpec {
 
 func validateClaimTemplates(claims []corev1.PersistentVolumeClaim, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	names := sets.New[string]()
 	for i := range claims {
-		if names.Has(claims[i].Name) {
-			errs = append(errs, field.Duplicate(path.Index(i).Child("metadata", "name"), claims[i].Name))
-		}
-		names.Insert(claims[i].Name)
 		errs = append(errs, core.ValidateClaimTemplate(&claims[i], path.Index(i))...)
 	}
 	return errs
@@ -360,21 +364,29 @@ func validateStatefulSetStrategy(s *appsv1.StatefulSetUpdateStrategy, path *fiel
 }
 
 func validateStatefulSetUpdate(s, old *appsv1.StatefulSet) field.ErrorList {
-	errs := validateStatefulSet(s)
-	munged := s.Spec.DeepCopy()
-	munged.Replicas, munged.Template, munged.UpdateStrategy = old.Spec.Replicas, old.Spec.Template, old.Spec.UpdateStrategy
-	munged.MinReadySeconds, munged.Ordinals, munged.RevisionHistoryLimit = old.Spec.MinReadySeconds, old.Spec.Ordinals, old.Spec.RevisionHistoryLimit
-	munged.PersistentVolumeClaimRetentionPolicy = old.Spec.PersistentVolumeClaimRetentionPolicy
-	if !apiequality.Semantic.DeepEqual(*munged, old.Spec) {
-		errs = append(errs, field.Forbidden(field.NewPath("spec"), "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"))
+	path := field.NewPath("spec")
+	errs := validateStatefulSetSpec(s, false)
+	errs = append(errs, validate.Immutable(path.Child("selector"), s.Spec.Selector, old.Spec.Selector)...)
+	errs = append(errs, validate.Immutable(path.Child("volumeClaimTemplates"), untyped(s.Spec.VolumeClaimTemplates), untyped(old.Spec.VolumeClaimTemplates))...)
+	errs = append(errs, validate.Immutable(path.Child("serviceName"), s.Spec.ServiceName, old.Spec.ServiceName)...)
+	return append(errs, validate.Immutable(path.Child("podManagementPolicy"), s.Spec.PodManagementPolicy, old.Spec.PodManagementPolicy)...)
+}
+
+// untyped are claims without kind and version, which are the same for all.
+func untyped(claims []corev1.PersistentVolumeClaim) []corev1.PersistentVolumeClaim {
+	claims = slices.Clone(claims)
+	for i := range claims {
+		claims[i].TypeMeta = metav1.TypeMeta{}
 	}
-	return errs
+	return claims
 }
 
 func validateStatefulSetStatusUpdate(sts, old *appsv1.StatefulSet) field.ErrorList {
 	s := &sts.Status
 	errs := validateCounts(count{"replicas", s.Replicas}, count{"readyReplicas", s.ReadyReplicas}, count{"currentReplicas", s.CurrentReplicas}, count{"updatedReplicas", s.UpdatedReplicas}, count{"availableReplicas", s.AvailableReplicas})
 	errs = append(errs, validate.NonNegative(field.NewPath("status", "observedGeneration"), s.ObservedGeneration)...)
-	errs = append(errs, validateAvailable(s.AvailableReplicas, s.ReadyReplicas)...)
+	if s.AvailableReplicas > s.ReadyReplicas {
+		errs = append(errs, field.Invalid(field.NewPath("status", "availableReplicas"), s.AvailableReplicas, "cannot be greater than status.readyReplicas"))
+	}
 	return append(errs, validateCollisions(s.CollisionCount, old.Status.CollisionCount)...)
 }

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"proa/internal/apis/core"
 	common "proa/internal/apis/validate"
 )
 
@@ -19,8 +20,8 @@ const (
 func validate(h *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
 	path, s := field.NewPath("spec"), &h.Spec
 	var errs field.ErrorList
-	if s.MinReplicas != nil && s.MaxReplicas >= 1 && s.MaxReplicas < *s.MinReplicas {
-		errs = append(errs, field.Invalid(path.Child("maxReplicas"), s.MaxReplicas, "must be greater than or equal to `minReplicas`"))
+	if s.MinReplicas != nil && s.MaxReplicas < *s.MinReplicas {
+		errs = append(errs, field.Invalid(path.Child("maxReplicas"), s.MaxReplicas, "must be greater than or equal to `minReplicas`").WithOrigin("minReplicas"))
 	}
 	errs = append(errs, validateReference(s.ScaleTargetRef, path.Child("scaleTargetRef"))...)
 	fromOutside := false
@@ -96,10 +97,11 @@ var sources = map[autoscalingv2.MetricSourceType]string{
 // validateMetric checks the first source that is set, and that it is the only
 // one and of the type that is said.
 func validateMetric(m *autoscalingv2.MetricSpec, path *field.Path) field.ErrorList {
-	if m.Type == "" {
-		return field.ErrorList{field.Required(path.Child("type"), "must specify a metric source type")}
-	}
 	var errs field.ErrorList
+	if m.Type == "" {
+		errs = append(errs, field.Required(path.Child("type"), "must specify a metric source type"))
+	}
+	errs = append(errs, common.OneOf(path.Child("type"), m.Type, metricTypes...)...)
 	present := sets.New[string]()
 	add := func(name string, is bool, check func(path *field.Path) field.ErrorList) {
 		if is {
@@ -116,14 +118,18 @@ func validateMetric(m *autoscalingv2.MetricSpec, path *field.Path) field.ErrorLi
 	})
 	add("containerResource", m.ContainerResource != nil, func(p *field.Path) field.ErrorList {
 		errs := resourceName(string(m.ContainerResource.Name), p)
-		errs = append(errs, requiredSegment(p.Child("container"), m.ContainerResource.Container, "must specify a container")...)
+		if len(errs) == 0 {
+			errs = core.ValidateContainerResourceName(m.ContainerResource.Name, p.Child("name"))
+		}
+		if m.ContainerResource.Container == "" {
+			errs = append(errs, field.Required(p.Child("container"), "must specify a container"))
+		} else {
+			errs = append(errs, common.Label(p.Child("container"), m.ContainerResource.Container)...)
+		}
 		return append(errs, validateResourceTarget(m.ContainerResource.Target, p)...)
 	})
 	expected, known := sources[m.Type]
-	switch {
-	case !known:
-		errs = append(errs, common.OneOf(path.Child("type"), m.Type, metricTypes...)...)
-	case !present.Has(expected):
+	if known && !present.Has(expected) {
 		errs = append(errs, field.Required(path.Child(expected), "must populate information for the given metric source"))
 	}
 	if present.Len() != 1 {
@@ -160,7 +166,7 @@ func validateExternal(s *autoscalingv2.ExternalMetricSource, path *field.Path) f
 func validatePods(s *autoscalingv2.PodsMetricSource, path *field.Path) field.ErrorList {
 	errs := validateIdentifier(s.Metric, path.Child("metric"))
 	errs = append(errs, validateTarget(s.Target, path.Child("target"))...)
-	if s.Target.AverageValue == nil || s.Target.AverageValue.Sign() != 1 {
+	if s.Target.AverageValue == nil {
 		errs = append(errs, field.Required(path.Child("target", "averageValue"), "must specify a positive target averageValue"))
 	}
 	return errs
@@ -186,9 +192,10 @@ func validateResourceTarget(t autoscalingv2.MetricTarget, path *field.Path) fiel
 
 func validateTarget(t autoscalingv2.MetricTarget, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	switch t.Type {
-	case "":
+	if t.Type == "" {
 		errs = append(errs, field.Required(path.Child("type"), "must specify a metric target type"))
+	}
+	switch t.Type {
 	case autoscalingv2.UtilizationMetricType, autoscalingv2.ValueMetricType, autoscalingv2.AverageValueMetricType:
 	default:
 		errs = append(errs, field.Invalid(path.Child("type"), t.Type, "must be either Utilization, Value, or AverageValue"))

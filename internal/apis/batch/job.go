@@ -33,10 +33,15 @@ var Jobs = apis.Resource{
 	Row:        apis.Cells(jobRow),
 }
 
+// defaultJob gives a job without labels those of its pods. They are one map until
+// prepareJob: what it adds to the template upstream's jobs get, too.
 func defaultJob(j *batchv1.Job) {
 	defaultJobSpec(&j.Spec)
 	if len(j.Labels) == 0 {
-		j.Labels = maps.Clone(j.Spec.Template.Labels)
+		if j.Spec.Template.Labels == nil {
+			j.Spec.Template.Labels = map[string]string{}
+		}
+		j.Labels = j.Spec.Template.Labels
 	}
 }
 
@@ -86,15 +91,13 @@ func prepareJob(j *batchv1.Job) {
 	if j.Spec.ManualSelector == nil || !*j.Spec.ManualSelector {
 		selectByUID(j)
 	}
+	j.Labels = maps.Clone(j.Labels)
 	j.Status = batchv1.JobStatus{}
 }
 
 func prepareJobUpdate(j, old *batchv1.Job) {
 	j.Status = old.Status
-	// A manual selector was validated once and, as the selector itself, stays.
-	if j.Spec.Selector == nil {
-		j.Spec.Selector = old.Spec.Selector
-	}
+	j.Labels = maps.Clone(j.Labels)
 }
 
 // selectByUID makes the job select its own pods and nobody else's: by labels

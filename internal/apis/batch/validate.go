@@ -22,32 +22,46 @@ import (
 )
 
 const (
-	maxIndexed     = 100_000 // parallelism and failed indexes of an Indexed job
-	maxRules       = 20
-	maxExitCodes   = 255
-	maxConditions  = 20
-	maxManagedBy   = 63
-	maxSucceeded   = 64 << 10 // bytes of a rule's indexes
-	maxCronJobName = 52       // leaves room for the 11 characters a job's name adds
+	maxIndexed      = 100_000 // parallelism and failed indexes of an Indexed job
+	manyCompletions = 100_000
+	maxOfMany       = 10_000 // parallelism and failed indexes of a job with many completions
+	maxRules        = 20
+	maxExitCodes    = 255
+	maxConditions   = 20
+	maxManagedBy    = 63
+	maxSucceeded    = 64 << 10 // bytes of a rule's indexes
+	maxCronJobName  = 52       // leaves room for the 11 characters a job's name adds
 )
 
 func validateJob(j *batchv1.Job) field.ErrorList {
-	errs := validateGenerated(j)
-	if s := &j.Spec; isIndexed(s) && s.Completions != nil && *s.Completions > 0 {
-		last := fmt.Sprintf("%s-%d", j.Name, *s.Completions-1)
-		if messages := validation.IsDNS1123Label(last); len(messages) > 0 {
-			errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), j.Name, fmt.Sprintf("will not able to create pod with invalid DNS name: %s", last)))
-		}
+	errs := append(validateGenerated(j), validateSelectingSpec(&j.Spec, field.NewPath("spec"))...)
+	return append(errs, validateHostNames(j)...)
+}
+
+// validateHostNames: the last index makes the longest host name of a pod.
+func validateHostNames(j *batchv1.Job) field.ErrorList {
+	s := &j.Spec
+	if !isIndexed(s) || s.Completions == nil || *s.Completions <= 0 {
+		return nil
 	}
-	spec := field.NewPath("spec")
-	errs = append(errs, validateJobSpec(&j.Spec, spec)...)
-	if j.Spec.Selector == nil {
-		errs = append(errs, field.Required(spec.Child("selector"), ""))
+	last := fmt.Sprintf("%s-%d", j.Name, *s.Completions-1)
+	if len(validation.IsDNS1123Label(last)) == 0 {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), j.Name, "will not able to create pod with invalid DNS label: "+last)}
+}
+
+// validateSelectingSpec checks the spec of a job, which has a selector, unlike one
+// in the template of a CronJob.
+func validateSelectingSpec(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
+	errs := validateJobSpec(s, path)
+	if s.Selector == nil {
+		errs = append(errs, field.Required(path.Child("selector"), ""))
 	} else {
-		errs = append(errs, validate.Selector(spec.Child("selector"), j.Spec.Selector)...)
+		errs = append(errs, validate.Selector(path.Child("selector"), s.Selector)...)
 	}
-	if selector, err := metav1.LabelSelectorAsSelector(j.Spec.Selector); err == nil && !selector.Matches(labels.Set(j.Spec.Template.Labels)) {
-		errs = append(errs, field.Invalid(spec.Child("template", "metadata", "labels"), j.Spec.Template.Labels, "`selector` does not match template `labels`"))
+	if selector, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil && !selector.Matches(labels.Set(s.Template.Labels)) {
+		errs = append(errs, field.Invalid(path.Child("template", "metadata", "labels"), s.Template.Labels, "`selector` does not match template `labels`"))
 	}
 	return errs
 }
@@ -87,6 +101,9 @@ func validateJobSpec(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	errs = append(errs, validate.NonNegativePtr(path.Child("ttlSecondsAfterFinished"), s.TTLSecondsAfterFinished)...)
 	errs = append(errs, validate.NonNegativePtr(path.Child("backoffLimitPerIndex"), s.BackoffLimitPerIndex)...)
 	errs = append(errs, validate.NonNegativePtr(path.Child("maxFailedIndexes"), s.MaxFailedIndexes)...)
+	if s.MaxFailedIndexes != nil && s.BackoffLimitPerIndex == nil {
+		errs = append(errs, field.Required(path.Child("backoffLimitPerIndex"), "when maxFailedIndexes is specified"))
+	}
 	if m := s.ManagedBy; m != nil {
 		errs = append(errs, validation.IsDomainPrefixedPath(path.Child("managedBy"), *m)...)
 		if len(*m) > maxManagedBy {
@@ -123,7 +140,10 @@ func validateJobSpec(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
 func validateMode(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if m := s.CompletionMode; m != nil {
-		errs = append(errs, validate.OneOf(path.Child("completionMode"), *m, batchv1.IndexedCompletion, batchv1.NonIndexedCompletion)...)
+		errs = append(errs, validate.Listed(path.Child("completionMode"), *m, batchv1.NonIndexedCompletion, batchv1.IndexedCompletion)...)
+	}
+	if !isIndexed(s) && len(errs) > 0 {
+		return errs
 	}
 	if !isIndexed(s) {
 		if s.BackoffLimitPerIndex != nil {
@@ -147,35 +167,46 @@ func validateMode(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
 		if *n > maxIndexed {
 			errs = append(errs, field.Invalid(path.Child("maxFailedIndexes"), *n, fmt.Sprintf("must be less than or equal to %d", maxIndexed)))
 		}
-		if s.BackoffLimitPerIndex == nil {
-			errs = append(errs, field.Required(path.Child("backoffLimitPerIndex"), "when maxFailedIndexes is specified"))
+	}
+	if s.Completions != nil && *s.Completions > manyCompletions && s.BackoffLimitPerIndex != nil {
+		errs = append(errs, validateManyCompletions(s, path)...)
+	}
+	return errs
+}
+
+// validateManyCompletions keeps small what the status of a job says of its many indexes.
+func validateManyCompletions(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if s.MaxFailedIndexes == nil {
+		errs = append(errs, field.Required(path.Child("maxFailedIndexes"), fmt.Sprintf("must be specified when completions is above %d", manyCompletions)))
+	}
+	atMost := func(child string, n *int32) {
+		if n != nil && *n > maxOfMany {
+			errs = append(errs, field.Invalid(path.Child(child), *n,
+				fmt.Sprintf("must be less than or equal to %d when completions are above %d and used with backoff limit per index", maxOfMany, manyCompletions)))
 		}
 	}
+	atMost("parallelism", s.Parallelism)
+	atMost("maxFailedIndexes", s.MaxFailedIndexes)
 	return errs
 }
 
 func validateFailurePolicy(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	rules := s.PodFailurePolicy.Rules
+	var errs field.ErrorList
 	if len(rules) > maxRules {
-		return field.ErrorList{field.TooMany(path, len(rules), maxRules)}
+		errs = append(errs, field.TooMany(path, len(rules), maxRules))
 	}
 	containers := sets.New[string]()
 	for _, c := range slices.Concat(s.Template.Spec.Containers, s.Template.Spec.InitContainers) {
 		containers.Insert(c.Name)
 	}
-	var errs field.ErrorList
 	for i := range rules {
 		r, at := &rules[i], path.Index(i)
 		actions := []batchv1.PodFailurePolicyAction{batchv1.PodFailurePolicyActionCount, batchv1.PodFailurePolicyActionFailIndex, batchv1.PodFailurePolicyActionFailJob, batchv1.PodFailurePolicyActionIgnore}
-		errs = append(errs, validate.RequiredOneOf(at.Child("action"), r.Action, actions...)...)
+		errs = append(errs, requiredValue(at.Child("action"), r.Action, actions...)...)
 		if r.Action == batchv1.PodFailurePolicyActionFailIndex && s.BackoffLimitPerIndex == nil {
 			errs = append(errs, field.Invalid(at.Child("action"), r.Action, "requires the backoffLimitPerIndex to be set"))
-		}
-		switch {
-		case r.OnExitCodes != nil && len(r.OnPodConditions) > 0:
-			errs = append(errs, field.Invalid(at, field.OmitValueType{}, "specifying both OnExitCodes and OnPodConditions is not supported"))
-		case r.OnExitCodes == nil && len(r.OnPodConditions) == 0:
-			errs = append(errs, field.Invalid(at, field.OmitValueType{}, "specifying one of OnExitCodes and OnPodConditions is required"))
 		}
 		if r.OnExitCodes != nil {
 			errs = append(errs, validateExitCodes(r.OnExitCodes, containers, at.Child("onExitCodes"))...)
@@ -186,14 +217,28 @@ func validateFailurePolicy(s *batchv1.JobSpec, path *field.Path) field.ErrorList
 		for k, c := range r.OnPodConditions {
 			at := at.Child("onPodConditions").Index(k)
 			errs = append(errs, validate.QualifiedName(at.Child("type"), string(c.Type))...)
-			errs = append(errs, validate.RequiredOneOf(at.Child("status"), c.Status, corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)...)
+			errs = append(errs, requiredValue(at.Child("status"), c.Status, corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)...)
+		}
+		switch {
+		case r.OnExitCodes != nil && len(r.OnPodConditions) > 0:
+			errs = append(errs, field.Invalid(at, field.OmitValueType{}, "specifying both OnExitCodes and OnPodConditions is not supported"))
+		case r.OnExitCodes == nil && len(r.OnPodConditions) == 0:
+			errs = append(errs, field.Invalid(at, field.OmitValueType{}, "specifying one of OnExitCodes and OnPodConditions is required"))
 		}
 	}
 	return errs
 }
 
+// requiredValue says which values there are (sorted) where there is none.
+func requiredValue[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
+	if value == "" {
+		return field.ErrorList{field.Required(path, fmt.Sprintf("valid values: %q", allowed))}
+	}
+	return validate.OneOf(path, value, allowed...)
+}
+
 func validateExitCodes(r *batchv1.PodFailurePolicyOnExitCodesRequirement, containers sets.Set[string], path *field.Path) field.ErrorList {
-	errs := validate.RequiredOneOf(path.Child("operator"), r.Operator, batchv1.PodFailurePolicyOnExitCodesOpIn, batchv1.PodFailurePolicyOnExitCodesOpNotIn)
+	errs := requiredValue(path.Child("operator"), r.Operator, batchv1.PodFailurePolicyOnExitCodesOpIn, batchv1.PodFailurePolicyOnExitCodesOpNotIn)
 	if r.ContainerName != nil && !containers.Has(*r.ContainerName) {
 		errs = append(errs, field.Invalid(path.Child("containerName"), *r.ContainerName, "must be one of the container or initContainer names in the pod template"))
 	}
@@ -204,27 +249,27 @@ func validateExitCodes(r *batchv1.PodFailurePolicyOnExitCodesRequirement, contai
 	case n > maxExitCodes:
 		errs = append(errs, field.TooMany(values, n, maxExitCodes))
 	}
-	if !slices.IsSorted(r.Values) {
-		errs = append(errs, field.Invalid(values, r.Values, "must be ordered"))
-	}
 	seen := sets.New[int32]()
 	for i, v := range r.Values {
+		if v == 0 && r.Operator == batchv1.PodFailurePolicyOnExitCodesOpIn {
+			errs = append(errs, field.Invalid(values.Index(i), v, "must not be 0 for the In operator"))
+		}
 		if seen.Has(v) {
 			errs = append(errs, field.Duplicate(values.Index(i), v))
 		}
 		seen.Insert(v)
-		if v == 0 && r.Operator == batchv1.PodFailurePolicyOnExitCodesOpIn {
-			errs = append(errs, field.Invalid(values.Index(i), v, "must not be 0 for the In operator"))
-		}
+	}
+	if !slices.IsSorted(r.Values) {
+		errs = append(errs, field.Invalid(values, r.Values, "must be ordered"))
 	}
 	return errs
 }
 
 func validateSuccessPolicy(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
 	if !isIndexed(s) {
-		errs = append(errs, field.Invalid(path, s.SuccessPolicy, "requires indexed completion mode"))
+		return field.ErrorList{field.Invalid(path, *s.SuccessPolicy, "requires indexed completion mode")}
 	}
+	var errs field.ErrorList
 	rules := path.Child("rules")
 	switch n := len(s.SuccessPolicy.Rules); {
 	case n == 0:
@@ -244,6 +289,7 @@ func validateSuccessPolicy(s *batchv1.JobSpec, path *field.Path) field.ErrorList
 			}
 			n, err := countIndexes(*r.SucceededIndexes, *s.Completions)
 			if err != nil {
+				n = 0
 				errs = append(errs, field.Invalid(at.Child("succeededIndexes"), *r.SucceededIndexes, fmt.Sprintf("error parsing succeededIndexes: %s", err)))
 			}
 			total = n
@@ -277,6 +323,9 @@ type interval struct{ first, last int32 }
 
 // parseIndexes reads "1,3-5,7". With an error it returns what comes before it.
 func parseIndexes(list string, completions int32) (intervals []interval, err error) {
+	if list == "" {
+		return nil, nil
+	}
 	last := int64(-1)
 	for _, part := range strings.Split(list, ",") {
 		low, high, isRange := strings.Cut(part, "-")
@@ -284,10 +333,16 @@ func parseIndexes(list string, completions int32) (intervals []interval, err err
 		if err != nil {
 			return intervals, fmt.Errorf("cannot convert string to integer for index: %q", low)
 		}
+		if from >= int64(completions) {
+			return intervals, fmt.Errorf("too large index: %q", low)
+		}
 		to := from
 		if isRange {
 			if to, err = strconv.ParseInt(high, 10, 32); err != nil {
 				return intervals, fmt.Errorf("cannot convert string to integer for index: %q", high)
+			}
+			if to >= int64(completions) {
+				return intervals, fmt.Errorf("too large index: %q", high)
 			}
 			if to <= from {
 				return intervals, fmt.Errorf("non-increasing order, previous: %d, current: %d", from, to)
@@ -295,9 +350,6 @@ func parseIndexes(list string, completions int32) (intervals []interval, err err
 		}
 		if from <= last {
 			return intervals, fmt.Errorf("non-increasing order, previous: %d, current: %d", last, from)
-		}
-		if to >= int64(completions) {
-			return intervals, fmt.Errorf("too large index: %q", strconv.FormatInt(to, 10))
 		}
 		intervals = append(intervals, interval{int32(from), int32(to)})
 		last = to
@@ -308,10 +360,12 @@ func parseIndexes(list string, completions int32) (intervals []interval, err err
 // validateJobUpdate: what a job runs is fixed; how much of it at once is not.
 func validateJobUpdate(j, old *batchv1.Job) field.ErrorList {
 	path, s, was := field.NewPath("spec"), &j.Spec, &old.Spec
-	errs := validateJobSpec(s, path)
-	elastic := isIndexed(s) && s.Completions != nil && s.Parallelism != nil && *s.Completions == *s.Parallelism && was.Completions != nil
-	if !elastic {
-		errs = append(errs, validate.Immutable(path.Child("completions"), s.Completions, was.Completions)...)
+	errs := validateSelectingSpec(s, path)
+	switch at := path.Child("completions"); {
+	case !isIndexed(s):
+		errs = append(errs, validate.Immutable(at, s.Completions, was.Completions)...)
+	case s.Completions != nil && (was.Completions == nil || *s.Completions != *was.Completions) && *s.Completions != *s.Parallelism:
+		errs = append(errs, field.Invalid(at, *s.Completions, "can only be modified in tandem with spec.parallelism"))
 	}
 	errs = append(errs, validate.Immutable(path.Child("selector"), s.Selector, was.Selector)...)
 	errs = append(errs, validateTemplateUpdate(j, old, path.Child("template"))...)
@@ -319,15 +373,27 @@ func validateJobUpdate(j, old *batchv1.Job) field.ErrorList {
 	errs = append(errs, validate.Immutable(path.Child("podFailurePolicy"), s.PodFailurePolicy, was.PodFailurePolicy)...)
 	errs = append(errs, validate.Immutable(path.Child("backoffLimitPerIndex"), s.BackoffLimitPerIndex, was.BackoffLimitPerIndex)...)
 	errs = append(errs, validate.Immutable(path.Child("managedBy"), s.ManagedBy, was.ManagedBy)...)
-	return append(errs, validate.Immutable(path.Child("successPolicy"), s.SuccessPolicy, was.SuccessPolicy)...)
+	errs = append(errs, validate.Immutable(path.Child("successPolicy"), s.SuccessPolicy, was.SuccessPolicy)...)
+	return append(errs, validateHostNames(j)...)
 }
 
-// validateTemplateUpdate: before a suspended job first starts, where its pods go
-// may still be decided (KEP-2926).
+// isPaused: a suspended job whose pods, if it had any, are gone.
+func isPaused(j *batchv1.Job) bool {
+	idle := j.Status.StartTime == nil || slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return c.Type == batchv1.JobSuspended && c.Status == corev1.ConditionTrue
+	})
+	return j.Spec.Suspend != nil && *j.Spec.Suspend && idle && j.Status.Active == 0
+}
+
+// validateTemplateUpdate: while a suspended job has no pods, where they go (KEP-2926)
+// and what they ask for (KEP-5440) may still be decided.
 func validateTemplateUpdate(j, old *batchv1.Job, path *field.Path) field.ErrorList {
 	is := j.Spec.Template.DeepCopy()
 	was := &old.Spec.Template
-	if old.Spec.Suspend != nil && *old.Spec.Suspend && old.Status.StartTime == nil {
+	paused := isPaused(old)
+	if paused {
+		keepResources(is.Spec.Containers, was.Spec.Containers)
+		keepResources(is.Spec.InitContainers, was.Spec.InitContainers)
 		is.Labels, is.Annotations = was.Labels, was.Annotations
 		is.Spec.NodeSelector, is.Spec.Tolerations, is.Spec.SchedulingGates = was.Spec.NodeSelector, was.Spec.Tolerations, was.Spec.SchedulingGates
 		if a := is.Spec.Affinity; a != nil && was.Spec.Affinity != nil {
@@ -338,10 +404,22 @@ func validateTemplateUpdate(j, old *batchv1.Job, path *field.Path) field.ErrorLi
 			is.Spec.Affinity = was.Spec.Affinity
 		}
 	}
-	if len(validate.Immutable(path, is, was)) > 0 {
-		return field.ErrorList{field.Invalid(path, j.Spec.Template, "field is immutable")}
+	switch {
+	case len(validate.Immutable(path, is, was)) == 0:
+		return nil
+	case paused:
+		return field.ErrorList{field.Invalid(path.Child("spec"), j.Spec.Template.Spec, "field is immutable")}
 	}
-	return nil
+	return field.ErrorList{field.Invalid(path, j.Spec.Template, "field is immutable")}
+}
+
+// keepResources gives containers the resources of the old ones in their places.
+func keepResources(containers, old []corev1.Container) {
+	for i := range containers {
+		if len(containers) == len(old) && containers[i].Name == old[i].Name {
+			containers[i].Resources = old[i].Resources
+		}
+	}
 }
 
 func validateCronJob(c *batchv1.CronJob) field.ErrorList {

@@ -11,10 +11,8 @@ import (
 // entry goes away with the change that makes the kind act.
 var inert = map[schema.GroupResource]string{
 	{Group: "networking.k8s.io", Resource: "networkpolicies"}:      "network policies are not enforced by this version: traffic is not restricted",
-	{Group: "resource.k8s.io", Resource: "resourceclaims"}:         "devices are not allocated by this version: a Pod that uses this claim cannot start",
-	{Group: "resource.k8s.io", Resource: "resourceclaimtemplates"}: "devices are not allocated by this version: no ResourceClaim is made from this template",
-	{Group: "resource.k8s.io", Resource: "deviceclasses"}:          "devices are not allocated by this version",
-	{Group: "resource.k8s.io", Resource: "resourceslices"}:         "devices are not allocated by this version",
+	{Group: "resource.k8s.io", Resource: "resourceclaims"}:         "devices are allocated, but the nodes of this version have no drivers that prepare them: pods that claim devices wait there",
+	{Group: "resource.k8s.io", Resource: "resourceclaimtemplates"}: "devices are allocated, but the nodes of this version have no drivers that prepare them: pods that claim devices wait there",
 	{Group: "storage.k8s.io", Resource: "volumeattributesclasses"}: "attributes of volumes are not changed by this version",
 }
 

@@ -201,6 +201,7 @@ spec:
 status: {replicas: 0, availableReplicas: 0}
 `},
 		{"a daemon set replaces one by one", "daemonsets.apps", "{spec: {template: {}}}", `
+metadata: {annotations: {deprecated.daemonset.template.generation: "1"}}
 spec:
   revisionHistoryLimit: 10
   selector: null
@@ -209,7 +210,7 @@ spec:
 status: {currentNumberScheduled: 0, desiredNumberScheduled: 0, numberMisscheduled: 0, numberReady: 0}
 `},
 		{"a job selects its own pods", "jobs.batch", "{metadata: {name: j, uid: u}, spec: {template: {}}}", `
-metadata: {name: j, uid: u}
+metadata: {name: j, uid: u, labels: {batch.kubernetes.io/controller-uid: u, batch.kubernetes.io/job-name: j, controller-uid: u, job-name: j}}
 spec:
   backoffLimit: 6
   completionMode: NonIndexed
@@ -283,7 +284,7 @@ func TestBadObjectsOfOtherGroupsAreRefused(t *testing.T) {
 		{"a priority of the system", "priorityclasses.scheduling.k8s.io", "{metadata: {name: system-x}, value: 1}", []string{"metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use only. error: system-x is not a known system priority class"}},
 		{"an ingress to nowhere", "ingresses.networking.k8s.io", "{}", []string{"spec: Invalid value: null: either `defaultBackend` or `rules` must be specified"}},
 		{"a path without type", "ingresses.networking.k8s.io", "{spec: {rules: [{http: {paths: [{path: /, backend: {service: {name: s, port: {number: 80}}}}]}}]}}", []string{"spec.rules[0].http.paths[0].pathType: Required value: pathType must be specified"}},
-		{"a slice of mixed addresses", "endpointslices.discovery.k8s.io", "{addressType: IPv4, endpoints: [{addresses: ['fd00::1']}]}", []string{`endpoints[0].addresses[0]: Invalid value: "fd00::1": must be an IPv4 address`}},
+		{"a slice of mixed addresses", "endpointslices.discovery.k8s.io", "{addressType: IPv4, endpoints: [{addresses: ['fd00::1']}]}", []string{`endpoints[0].addresses: Invalid value: "fd00::1": must be an IPv4 address`}},
 		{"a request that is none", "certificatesigningrequests.certificates.k8s.io", "{spec: {request: eA==, signerName: example.com/x, usages: [client auth]}}", []string{`spec.request: Invalid value: "eA==": PEM block type must be CERTIFICATE REQUEST`}},
 		{"an attachment of nothing", "volumeattachments.storage.k8s.io", "{spec: {attacher: x, nodeName: n}}", []string{"spec.source: Required value: must specify exactly one of inlineVolumeSpec and persistentVolumeName"}},
 		{"a review of nothing", "selfsubjectaccessreviews.authorization.k8s.io", "{}", []string{"spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"}},
@@ -305,7 +306,7 @@ func TestUpdatesOfOtherGroups(t *testing.T) {
 		want                     []string
 	}{
 		{"a selector stays", "deployments.apps", "{spec: {selector: {matchLabels: {a: b}}, " + labelled + "}}", "{spec: {selector: {matchLabels: {c: d}}, " + labelled + "}}", []string{`spec.selector: Invalid value: {"matchLabels":{"c":"d"}}: field is immutable`}},
-		{"a stateful set keeps its service", "statefulsets.apps", "{spec: {serviceName: s, selector: {matchLabels: {a: b}}, " + labelled + "}}", "{spec: {serviceName: t, selector: {matchLabels: {a: b}}, " + labelled + "}}", []string{"spec: Forbidden: updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"}},
+		{"a stateful set keeps its service", "statefulsets.apps", "{spec: {serviceName: s, selector: {matchLabels: {a: b}}, " + labelled + "}}", "{spec: {serviceName: t, selector: {matchLabels: {a: b}}, " + labelled + "}}", []string{`spec.serviceName: Invalid value: "t": field is immutable`}},
 		{"a stateful set is scaled", "statefulsets.apps", "{spec: {selector: {matchLabels: {a: b}}, " + labelled + "}}", "{spec: {replicas: 3, selector: {matchLabels: {a: b}}, " + labelled + "}}", nil},
 		{"a job keeps its completions", "jobs.batch", "{metadata: {name: x, uid: u}, spec: {completions: 1, template: " + once + "}}", "{metadata: {name: x, uid: u}, spec: {completions: 2, template: " + once + "}}", []string{"spec.completions: Invalid value: 2: field is immutable"}},
 		{"an elastic job may grow", "jobs.batch", "{metadata: {name: x, uid: u}, spec: {completionMode: Indexed, completions: 1, parallelism: 1, template: " + once + "}}", "{metadata: {name: x, uid: u}, spec: {completionMode: Indexed, completions: 2, parallelism: 2, template: " + once + "}}", nil},

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa/internal/apis"
+	"proa/internal/apis/emptied"
 	"proa/internal/apis/marker"
 	"proa/internal/apis/validate"
 )
@@ -15,13 +16,15 @@ import (
 // off are cleared, and declared rules checked beside the kind's own.
 func mark(r *apis.Resource, rules *marker.Rules) {
 	prepare, prepareUpdate := r.PrepareCreate, r.PrepareUpdate
+	bare := emptied.For(r.New())
 	r.PrepareCreate = func(obj apis.Object) {
 		rules.Drop(obj, nil)
 		if prepare != nil {
 			prepare(obj)
 		}
+		bare.Clear(obj)
 	}
-	r.PrepareUpdate = dropping(prepareUpdate, rules)
+	r.PrepareUpdate = dropping(prepareUpdate, rules, bare)
 	check := r.Validate
 	r.Validate = func(ctx context.Context, obj apis.Object) field.ErrorList {
 		var own field.ErrorList
@@ -39,18 +42,19 @@ func mark(r *apis.Resource, rules *marker.Rules) {
 	for i := range r.Subresources {
 		s := &r.Subresources[i]
 		if s.PrepareUpdate != nil {
-			s.PrepareUpdate = dropping(s.PrepareUpdate, rules)
+			s.PrepareUpdate = dropping(s.PrepareUpdate, rules, bare)
 			s.ValidateUpdate = declaring(s.ValidateUpdate, rules)
 		}
 	}
 }
 
-func dropping(prepare func(obj, old apis.Object), rules *marker.Rules) func(obj, old apis.Object) {
+func dropping(prepare func(obj, old apis.Object), rules *marker.Rules, bare *emptied.Fields) func(obj, old apis.Object) {
 	return func(obj, old apis.Object) {
 		rules.Drop(obj, old)
 		if prepare != nil {
 			prepare(obj, old)
 		}
+		bare.Clear(obj)
 	}
 }
 
@@ -64,6 +68,11 @@ func declaring(check func(ctx context.Context, obj, old apis.Object) field.Error
 	}
 }
 
+// isOther: that a field may not change is beside the point of what is wrong in it.
+func isOther(declared, own *field.Error) bool {
+	return declared.Origin == "immutable" && own.Detail != declared.Detail
+}
+
 // merge lets a declared error take the place of the kind's own about the same
 // thing, as upstream's does since declarative validation is beta.
 func merge(own, declared field.ErrorList) field.ErrorList {
@@ -73,7 +82,7 @@ func merge(own, declared field.ErrorList) field.ErrorList {
 	kept := own[:0:0]
 	for _, e := range own {
 		covered := slices.ContainsFunc(declared, func(d *field.Error) bool {
-			return d.Type == e.Type && d.Field == e.Field && (d.Origin == e.Origin || e.Origin == "")
+			return d.Type == e.Type && d.Field == e.Field && (d.Origin == e.Origin || e.Origin == "" && !isOther(d, e))
 		})
 		if !covered {
 			kept = append(kept, e)

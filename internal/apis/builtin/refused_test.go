@@ -17,7 +17,7 @@ func TestBadObjectsOfTheOtherKindsAreRefused(t *testing.T) {
 		want                     []string
 	}{
 		{"an autoscaler without bounds", "horizontalpodautoscalers.autoscaling", "{spec: {" + target + "}}",
-			[]string{"spec.maxReplicas: Required value"}},
+			[]string{"spec.maxReplicas: Invalid value: 0: must be greater than or equal to `minReplicas`", "spec.maxReplicas: Required value"}},
 		{"an autoscaler upside down", "horizontalpodautoscalers.autoscaling", "{spec: {minReplicas: 3, maxReplicas: 2, " + target + "}}",
 			[]string{"spec.maxReplicas: Invalid value: 2: must be greater than or equal to `minReplicas`"}},
 		{"an autoscaler of nothing", "horizontalpodautoscalers.autoscaling", "{spec: {maxReplicas: 2, scaleTargetRef: {}}}",
@@ -60,9 +60,9 @@ func TestBadObjectsOfTheOtherKindsAreRefused(t *testing.T) {
 			[]string{`spec.taint.effect: Unsupported value: "Maybe": supported values: "NoExecute", "NoSchedule", "None"`}},
 
 		{"a bundle of no certificates", "clustertrustbundles.certificates.k8s.io", "{metadata: {name: x}, spec: {trustBundle: hello}}",
-			[]string{`spec.trustBundle: Invalid value: "<value omitted>": must contain at least one trust anchor`}},
+			[]string{`spec.trustBundle: Invalid value: "<value omitted>": at least one trust anchor must be provided`}},
 		{"a signer's bundle by another name", "clustertrustbundles.certificates.k8s.io", "{metadata: {name: x}, spec: {signerName: example.com/s, trustBundle: hello}}",
-			[]string{`metadata.name: Invalid value: "x": ClusterTrustBundle for signerName example.com/s must be named with prefix example.com:s:`, `spec.trustBundle: Invalid value: "<value omitted>": must contain at least one trust anchor`}},
+			[]string{`metadata.name: Invalid value: "x": ClusterTrustBundle for signerName example.com/s must be named with prefix example.com:s:`, `spec.trustBundle: Invalid value: "<value omitted>": at least one trust anchor must be provided`}},
 		{"a pod's request without key", "podcertificaterequests.certificates.k8s.io", "{spec: {signerName: example.com/s, podName: p, podUID: u, serviceAccountName: s, serviceAccountUID: u, nodeName: n, nodeUID: u, maxExpirationSeconds: 60}}",
 			[]string{"spec.maxExpirationSeconds: Invalid value: 60: must be in the range [3600, 7862400]", "spec.stubPKCS10Request: Required value: must be set"}},
 
@@ -102,7 +102,7 @@ func TestUpdatesOfTheOtherKinds(t *testing.T) {
 		want                     []string
 	}{
 		{"a claim stays what it is", "resourceclaims.resource.k8s.io", claim, "{spec: {devices: {requests: [{name: q, exactly: {deviceClassName: c}}]}}}", []string{"spec: Invalid value: null: field is immutable"}},
-		{"an attributes class stays", "volumeattributesclasses.storage.k8s.io", "{driverName: x, parameters: {a: b}}", "{driverName: x, parameters: {a: c}}", []string{`parameters: Invalid value: {"a":"c"}: field is immutable`}},
+		{"an attributes class stays", "volumeattributesclasses.storage.k8s.io", "{driverName: x, parameters: {a: b}}", "{driverName: x, parameters: {a: c}}", []string{"parameters: Forbidden: updates to parameters are forbidden."}},
 		{"a gang may grow", "podgroups.scheduling.k8s.io", "{spec: {schedulingPolicy: {gang: {minCount: 2}}}}", "{spec: {schedulingPolicy: {gang: {minCount: 3}}}}", nil},
 		{"a gang stays a gang", "podgroups.scheduling.k8s.io", "{spec: {schedulingPolicy: {gang: {minCount: 2}}}}", "{spec: {schedulingPolicy: {basic: {}}}}", []string{"spec.schedulingPolicy.basic: Invalid value: null: field is immutable", "spec.schedulingPolicy.gang: Invalid value: null: field cannot be cleared once set"}},
 		{"a workload gets no more groups", "workloads.scheduling.k8s.io", "{spec: {podGroupTemplates: [{name: g, schedulingPolicy: {basic: {}}}]}}", "{spec: {podGroupTemplates: [{name: h, schedulingPolicy: {basic: {}}}]}}",

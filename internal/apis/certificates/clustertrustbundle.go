@@ -126,7 +126,7 @@ func validateTrustAnchors(path *field.Path, bundle string) field.ErrorList {
 		}
 	}
 	if len(order) == 0 && len(errs) == 0 {
-		refuse("must contain at least one trust anchor")
+		refuse("at least one trust anchor must be provided")
 	}
 	return slices.Clip(errs)
 }

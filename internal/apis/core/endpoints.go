@@ -15,7 +15,6 @@ var Endpoints = apis.Resource{
 	Default:             apis.On(defaultEndpoints),
 	Validate:            apis.Check(validateEndpoints),
 	ValidateUpdate:      apis.CheckUpdate(validateEndpointsUpdate),
-	Warnings:            apis.Warn(endpointsWarnings),
 	Columns:             endpointsColumns,
 	Row:                 apis.Cells(endpointsRow),
 }
@@ -28,8 +27,4 @@ func defaultEndpoints(e *corev1.Endpoints) {
 			}
 		}
 	}
-}
-
-func endpointsWarnings(_, _ *corev1.Endpoints) []string {
-	return []string{"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"}
 }

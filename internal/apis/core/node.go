@@ -30,8 +30,16 @@ var Nodes = apis.Resource{
 }
 
 // defaultNode takes what a node has for what it can give, unless the node says.
+// Of its pod ranges the first has a field of its own, which leads.
 func defaultNode(n *corev1.Node) {
-	if n.Status.Allocatable == nil && n.Status.Capacity != nil {
+	s := &n.Spec
+	if s.PodCIDR != "" && (len(s.PodCIDRs) == 0 || s.PodCIDRs[0] != s.PodCIDR) {
+		s.PodCIDRs = []string{s.PodCIDR}
+	}
+	if len(s.PodCIDRs) > 0 {
+		s.PodCIDR = s.PodCIDRs[0]
+	}
+	if len(n.Status.Allocatable) == 0 && n.Status.Capacity != nil {
 		n.Status.Allocatable = n.Status.Capacity.DeepCopy()
 	}
 }
@@ -51,7 +59,6 @@ func prepareNodeUpdate(n, old *corev1.Node) {
 
 func prepareNodeStatus(n, old *corev1.Node) {
 	n.Spec = old.Spec
-	n.Status.NodeInfo.KubeProxyVersion = "" // KEP-4004
 	if old.Status.Config == nil {
 		n.Status.Config = nil
 	}

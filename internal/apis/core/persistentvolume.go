@@ -23,6 +23,7 @@ var PersistentVolumes = apis.Resource{
 	Stamp:          apis.Stamped(stampPhase),
 	Validate:       apis.Check(validatePersistentVolume),
 	ValidateUpdate: apis.CheckUpdate(validatePersistentVolumeUpdate),
+	Warnings:       apis.Warn(persistentVolumeWarnings),
 	Columns:        persistentVolumeColumns,
 	Row:            apis.Cells(persistentVolumeRow),
 }

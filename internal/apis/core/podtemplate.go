@@ -14,8 +14,7 @@ import (
 var PodTemplates = apis.Resource{
 	Version: "v1", Kind: "PodTemplate", Plural: "podtemplates",
 	New: apis.New[corev1.PodTemplate], NewList: apis.NewList[corev1.PodTemplateList],
-	AllowCreateOnUpdate: true,
-	Default:             apis.On(func(t *corev1.PodTemplate) { DefaultTemplate(&t.Template) }),
+	Default: apis.On(func(t *corev1.PodTemplate) { DefaultTemplate(&t.Template) }),
 	Validate: apis.Check(func(t *corev1.PodTemplate) field.ErrorList {
 		return ValidateTemplate(&t.Template, field.NewPath("template"))
 	}),

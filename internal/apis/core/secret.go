@@ -1,6 +1,7 @@
 package core
 
 import (
+	"crypto/tls"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,7 @@ var Secrets = apis.Resource{
 	PrepareUpdate:  apis.OnUpdate(keepSecretType),
 	Validate:       apis.Check(validateSecret),
 	ValidateUpdate: apis.CheckUpdate(validateSecretUpdate),
+	Warnings:       apis.Warn(secretWarnings),
 	Fields: apis.Selectable(map[string]func(*corev1.Secret) string{
 		"type": func(s *corev1.Secret) string { return string(s.Type) },
 	}),
@@ -47,6 +49,17 @@ func defaultSecret(s *corev1.Secret) {
 		s.Data[k] = []byte(v)
 	}
 	s.StringData = nil
+}
+
+// secretWarnings: a certificate that servers cannot use is kept.
+func secretWarnings(s, _ *corev1.Secret) []string {
+	if s.Type != corev1.SecretTypeTLS {
+		return nil
+	}
+	if _, err := tls.X509KeyPair(s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey]); err != nil {
+		return []string{err.Error()}
+	}
+	return nil
 }
 
 // keepSecretType serves clients that do not know the type they read.

@@ -60,8 +60,11 @@ func patchAllocated(s, old *corev1.Service) {
 	needsIP := func(s *corev1.Service) bool { return s.Spec.Type != corev1.ServiceTypeExternalName }
 	if needsIP(old) && needsIP(s) {
 		setIfEmpty(&s.Spec.ClusterIP, old.Spec.ClusterIP)
-		if len(s.Spec.ClusterIPs) == 0 && s.Spec.ClusterIP == old.Spec.ClusterIP {
+		if len(s.Spec.ClusterIPs) == 0 {
 			s.Spec.ClusterIPs = old.Spec.ClusterIPs
+		}
+		if s.Spec.ClusterIP != old.Spec.ClusterIP && slices.Equal(s.Spec.ClusterIPs, old.Spec.ClusterIPs) {
+			s.Spec.ClusterIPs = []string{s.Spec.ClusterIP} // an old client's change of the one it knows
 		}
 	}
 	if needsNodePorts(old) && needsNodePorts(s) {
@@ -70,34 +73,21 @@ func patchAllocated(s, old *corev1.Service) {
 	if needsHealthPort(old) && needsHealthPort(s) && s.Spec.HealthCheckNodePort == 0 {
 		s.Spec.HealthCheckNodePort = old.Spec.HealthCheckNodePort
 	}
-	if old.Spec.LoadBalancerClass != nil && s.Spec.LoadBalancerClass == nil && s.Spec.Type == corev1.ServiceTypeLoadBalancer {
-		s.Spec.LoadBalancerClass = old.Spec.LoadBalancerClass
-	}
 }
 
-// keepNodePorts gives ports without a node port the one of the old port with the
-// same protocol and number, unless the update uses it elsewhere.
+// keepNodePorts gives ports without a node port that of the old port of the same
+// name, unless the update uses it elsewhere.
 func keepNodePorts(s, old *corev1.Service) {
-	type portKey struct {
-		protocol corev1.Protocol
-		port     int32
-	}
-	before := map[portKey]int32{}
+	before, used := map[string]int32{}, map[int32]bool{}
 	for _, p := range old.Spec.Ports {
-		before[portKey{p.Protocol, p.Port}] = p.NodePort
+		before[p.Name] = p.NodePort
 	}
-	type usedKey struct {
-		protocol corev1.Protocol
-		nodePort int32
-	}
-	used := map[usedKey]bool{}
 	for _, p := range s.Spec.Ports {
-		used[usedKey{p.Protocol, p.NodePort}] = true
+		used[p.NodePort] = true
 	}
 	for i := range s.Spec.Ports {
-		p := &s.Spec.Ports[i]
-		if was := before[portKey{p.Protocol, p.Port}]; p.NodePort == 0 && was != 0 && !used[usedKey{p.Protocol, was}] {
-			p.NodePort = was
+		if p := &s.Spec.Ports[i]; p.NodePort == 0 && !used[before[p.Name]] {
+			p.NodePort = before[p.Name]
 		}
 	}
 }

@@ -252,7 +252,7 @@ func validateVolumeOrigin(s *corev1.PersistentVolumeSpec, path *field.Path) fiel
 		errs := append(required(at.Child("endpoints"), s.Glusterfs.EndpointsName), required(at.Child("path"), s.Glusterfs.Path)...)
 		if namespace, at := s.Glusterfs.EndpointsNamespace, at.Child("endpointsNamespace"); namespace != nil {
 			if *namespace == "" {
-				errs = append(errs, field.Invalid(at, *namespace, "if the endpointnamespace is set, it must be a valid namespace name"))
+				return append(errs, field.Invalid(at, *namespace, "if the endpointnamespace is set, it must be a valid namespace name"))
 			}
 			errs = append(errs, validate.Label(at, *namespace)...)
 		}

@@ -2,10 +2,12 @@ package core
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -125,15 +127,16 @@ func validateSecretUpdate(s, old *corev1.Secret) field.ErrorList {
 
 func validateNamespace(n *corev1.Namespace) field.ErrorList {
 	var errs field.ErrorList
-	for i, f := range n.Spec.Finalizers {
-		errs = append(errs, validateFinalizer(string(f), field.NewPath("spec", "finalizers").Index(i))...)
+	for _, f := range n.Spec.Finalizers {
+		errs = append(errs, validateFinalizer(string(f), field.NewPath("spec", "finalizers"))...)
 	}
 	return errs
 }
 
 func validateFinalizer(name string, at *field.Path) field.ErrorList {
 	errs := validate.QualifiedName(at, name)
-	if len(errs) == 0 && !strings.Contains(name, "/") && name != string(corev1.FinalizerKubernetes) {
+	standard := []string{string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}
+	if !strings.Contains(name, "/") && !slices.Contains(standard, name) {
 		errs = append(errs, field.Invalid(at, name, "name is neither a standard finalizer name nor is it fully qualified"))
 	}
 	return errs

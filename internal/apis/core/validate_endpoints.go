@@ -1,12 +1,11 @@
 package core
 
 import (
-	"net/netip"
-
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
 
 	"proa/internal/apis/validate"
 )
@@ -46,21 +45,17 @@ func validateEndpointAddress(a *corev1.EndpointAddress, at *field.Path) field.Er
 	if a.NodeName != nil {
 		errs = append(errs, validate.NodeName(at.Child("nodeName"), *a.NodeName)...)
 	}
-	if len(errs) > 0 {
-		return errs
-	}
-	return ValidateEndpointIP(a.IP, at.Child("ip"))
+	return append(errs, ValidateEndpointIP(a.IP, at.Child("ip"))...)
 }
 
 // ValidateEndpointIP refuses addresses that reach the node itself or nobody in
 // particular: traffic to a service must not go there.
 func ValidateEndpointIP(address string, at *field.Path) field.ErrorList {
-	ip, err := netip.ParseAddr(address)
-	if err != nil {
-		return nil
-	}
+	ip := netutils.ParseIPSloppy(address)
 	reason := ""
 	switch {
+	case ip == nil:
+		reason = "must be a valid IP address"
 	case ip.IsUnspecified():
 		reason = "may not be unspecified (" + address + ")"
 	case ip.IsLoopback():

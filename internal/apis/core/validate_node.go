@@ -88,8 +88,11 @@ func validateNodeUpdate(n, old *corev1.Node) field.ErrorList {
 	if len(old.Spec.PodCIDRs) > 0 && !slices.Equal(n.Spec.PodCIDRs, old.Spec.PodCIDRs) {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "podCIDRs"), "node updates may not change podCIDR except from \"\" to valid"))
 	}
-	if old.Spec.ProviderID != "" && n.Spec.ProviderID != old.Spec.ProviderID {
-		errs = append(errs, field.Forbidden(field.NewPath("spec", "providerID"), "node updates may not change providerID except from \"\" to valid"))
+	switch at := field.NewPath("spec", "providerID"); {
+	case old.Spec.ProviderID != "" && n.Spec.ProviderID == "":
+		errs = append(errs, field.Invalid(at, nil, "field cannot be cleared once set"))
+	case old.Spec.ProviderID != "" && n.Spec.ProviderID != old.Spec.ProviderID:
+		errs = append(errs, field.Invalid(at, nil, "field cannot be modified once set"))
 	}
 	munged := n.Spec.DeepCopy()
 	munged.PodCIDR, munged.PodCIDRs, munged.ProviderID = old.Spec.PodCIDR, old.Spec.PodCIDRs, old.Spec.ProviderID

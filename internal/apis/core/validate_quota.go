@@ -80,11 +80,12 @@ func validateScopePairs(scopes sets.Set[corev1.ResourceQuotaScope], all any, at 
 
 func validateScopeRequirement(r corev1.ScopedResourceSelectorRequirement, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if !quotaScopes.Has(r.ScopeName) {
+	known := quotaScopes.Has(r.ScopeName)
+	if !known {
 		errs = append(errs, field.Invalid(at.Child("scopeName"), r.ScopeName, "unsupported scope"))
 	}
 	valued := r.ScopeName == corev1.ResourceQuotaScopePriorityClass || r.ScopeName == corev1.ResourceQuotaScopeVolumeAttributesClass
-	if !valued && r.Operator != corev1.ScopeSelectorOpExists {
+	if known && !valued && r.Operator != corev1.ScopeSelectorOpExists {
 		errs = append(errs, field.Invalid(at.Child("operator"), r.Operator, "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"))
 	}
 	switch r.Operator {
@@ -153,7 +154,7 @@ func validateLimitItem(item *corev1.LimitRangeItem, at *field.Path) field.ErrorL
 			names.Insert(name)
 			path := at.Child(child).Key(string(name))
 			if item.Type == corev1.LimitTypeContainer || item.Type == corev1.LimitTypePod {
-				errs = append(errs, validateContainerResourceName(name, path)...)
+				errs = append(errs, ValidateContainerResourceName(name, path)...)
 			} else {
 				errs = append(errs, validateResourceName(name, path)...)
 			}

@@ -61,7 +61,8 @@ func validateResourceName(name corev1.ResourceName, path *field.Path) field.Erro
 	return errs
 }
 
-func validateContainerResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
+// ValidateContainerResourceName checks the name of a resource that containers use.
+func ValidateContainerResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
 	errs := validateResourceName(name, path)
 	if !strings.Contains(string(name), "/") {
 		if !containerResources.Has(name) && !isHugePages(name) {
@@ -101,7 +102,7 @@ func validateRequirements(r *corev1.ResourceRequirements, claims sets.Set[string
 	}
 	for _, name := range validate.SortedKeys(r.Limits) {
 		at := limits.Key(string(name))
-		errs = append(errs, validateContainerResourceName(name, at)...)
+		errs = append(errs, ValidateContainerResourceName(name, at)...)
 		errs = append(errs, validateQuantity(name, r.Limits[name], at)...)
 		if isHugePages(name) {
 			errs = append(errs, validateHugePageQuantity(name, r.Limits[name], at)...)
@@ -110,7 +111,7 @@ func validateRequirements(r *corev1.ResourceRequirements, claims sets.Set[string
 	}
 	for _, name := range validate.SortedKeys(r.Requests) {
 		at, asked := requests.Key(string(name)), r.Requests[name]
-		errs = append(errs, validateContainerResourceName(name, at)...)
+		errs = append(errs, ValidateContainerResourceName(name, at)...)
 		errs = append(errs, validateQuantity(name, asked, at)...)
 		if isHugePages(name) {
 			errs = append(errs, validateHugePageQuantity(name, asked, at)...)

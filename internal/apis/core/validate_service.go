@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -35,7 +34,7 @@ func validateService(s *corev1.Service) field.ErrorList {
 	errs = append(errs, validateServicePorts(s, path.Child("ports"))...)
 	errs = append(errs, validate.Labels(path.Child("selector"), spec.Selector)...)
 	errs = append(errs, validateSessionAffinity(spec, path)...)
-	errs = append(errs, validateClusterIPs(s, path)...)
+	errs = append(errs, ValidateServiceIPs(s)...)
 	for i, ip := range spec.ExternalIPs {
 		at := path.Child("externalIPs").Index(i)
 		bad := validation.IsValidIPForLegacyField(at, ip, true, nil)
@@ -151,60 +150,68 @@ func validateSessionAffinity(s *corev1.ServiceSpec, path *field.Path) field.Erro
 	return errs
 }
 
-func validateClusterIPs(s *corev1.Service, path *field.Path) field.ErrorList {
-	spec := &s.Spec
+// ValidateServiceIPs checks cluster IPs, families and policy against one another.
+// Allocation asks before it begins, and the Service is checked with the rest.
+func ValidateServiceIPs(s *corev1.Service) field.ErrorList {
+	spec, path := &s.Spec, field.NewPath("spec")
 	if spec.Type == corev1.ServiceTypeExternalName {
 		return nil
 	}
+	ips := path.Child("clusterIPs")
 	var errs field.ErrorList
-	if p := spec.IPFamilyPolicy; p != nil {
-		errs = append(errs, validate.OneOf(path.Child("ipFamilyPolicy"), *p, corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack)...)
+	switch first := spec.ClusterIP; {
+	case first != "" && len(spec.ClusterIPs) == 0:
+		errs = append(errs, field.Required(ips, ""))
+	case first != "" && spec.ClusterIPs[0] != first:
+		errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "first value must match `clusterIP`"))
+	case first == "" && len(spec.ClusterIPs) != 0:
+		errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "must be empty when `clusterIP` is not specified"))
 	}
-	families, at := sets.New[corev1.IPFamily](), path.Child("ipFamilies")
-	if len(spec.IPFamilies) > 2 {
-		errs = append(errs, field.TooMany(at, len(spec.IPFamilies), 2))
-	}
+	families := sets.New[corev1.IPFamily]()
 	for i, f := range spec.IPFamilies {
-		errs = append(errs, validate.OneOf(at.Index(i), f, ipFamilies...)...)
+		at := path.Child("ipFamilies").Index(i)
+		errs = append(errs, validate.OneOf(at, f, ipFamilies...)...)
 		if families.Has(f) {
-			errs = append(errs, field.Duplicate(at.Index(i), f))
+			errs = append(errs, field.Duplicate(at, f))
 		}
 		families.Insert(f)
 	}
-	ips := path.Child("clusterIPs")
-	if spec.ClusterIP != "" && len(spec.ClusterIPs) > 0 && spec.ClusterIPs[0] != spec.ClusterIP {
-		errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "first value must match `clusterIP`"))
+	if p := spec.IPFamilyPolicy; p != nil {
+		errs = append(errs, validate.OneOf(path.Child("ipFamilyPolicy"), *p, corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack)...)
 	}
-	if spec.ClusterIP == "" && len(spec.ClusterIPs) > 0 {
-		errs = append(errs, field.Required(ips.Index(0), "primary IP must be set in `clusterIP`"))
-	}
-	if len(spec.ClusterIPs) == 0 && spec.ClusterIP != "" && spec.ClusterIP != corev1.ClusterIPNone {
-		errs = append(errs, validation.IsValidIPForLegacyField(path.Child("clusterIP"), spec.ClusterIP, true, nil)...)
+	return append(errs, validateClusterIPs(spec, ips)...)
+}
+
+// validateClusterIPs looks at families of addresses only when all are addresses.
+func validateClusterIPs(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	valid := true
+	for i, ip := range spec.ClusterIPs {
+		var bad field.ErrorList
+		switch {
+		case i > 0 || ip != corev1.ClusterIPNone:
+			bad = validation.IsValidIPForLegacyField(path.Index(i), ip, true, nil)
+		case len(spec.ClusterIPs) > 1:
+			bad = field.ErrorList{field.Invalid(path, spec.ClusterIPs, "'None' must be the first and only value")}
+		}
+		valid = valid && len(bad) == 0
+		errs = append(errs, bad...)
 	}
 	if len(spec.ClusterIPs) > 2 {
-		errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "may only hold up to 2 values"))
+		errs = append(errs, field.Invalid(path, spec.ClusterIPs, "may only hold up to 2 values"))
 	}
-	for i, ip := range spec.ClusterIPs {
-		if i == 0 && ip == corev1.ClusterIPNone {
-			if len(spec.ClusterIPs) > 1 {
-				errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "'None' must be the first and only value"))
-			}
-			return errs
-		}
-		if bad := validation.IsValidIPForLegacyField(ips.Index(i), ip, true, nil); len(bad) > 0 {
-			errs = append(errs, bad...)
-			continue
-		}
-		if i < len(spec.IPFamilies) {
-			v6 := netutils.IsIPv6String(ip)
-			if v6 != (spec.IPFamilies[i] == corev1.IPv6Protocol) {
-				errs = append(errs, field.Invalid(ips.Index(i), ip, fmt.Sprintf("expected an %v value as indicated by `ipFamilies[%v]`", spec.IPFamilies[i], i)))
-			}
-		}
+	if !valid || spec.ClusterIP == corev1.ClusterIPNone {
+		return errs
 	}
-	if len(spec.ClusterIPs) == 2 {
+	if len(spec.ClusterIPs) > 1 {
 		if dual, err := netutils.IsDualStackIPStrings(spec.ClusterIPs); err == nil && !dual {
-			errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "may specify no more than one IP for each IP family"))
+			errs = append(errs, field.Invalid(path, spec.ClusterIPs, "may specify no more than one IP for each IP family"))
+		}
+	}
+	for i := range min(len(spec.ClusterIPs), len(spec.IPFamilies)) {
+		ip, family := spec.ClusterIPs[i], spec.IPFamilies[i]
+		if v6 := netutils.IsIPv6String(ip); slices.Contains(ipFamilies, family) && v6 != (family == corev1.IPv6Protocol) {
+			errs = append(errs, field.Invalid(path.Index(i), ip, fmt.Sprintf("expected an %v value as indicated by `ipFamilies[%v]`", family, i)))
 		}
 	}
 	return errs
@@ -212,24 +219,23 @@ func validateClusterIPs(s *corev1.Service, path *field.Path) field.ErrorList {
 
 func validateLoadBalancer(s *corev1.Service, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	isBalancer := s.Spec.Type == corev1.ServiceTypeLoadBalancer
 	if ranges := s.Spec.LoadBalancerSourceRanges; len(ranges) > 0 {
 		at := path.Child("LoadBalancerSourceRanges") // upstream's spelling
-		if !isBalancer {
+		if !isBalancer(s) {
 			errs = append(errs, field.Forbidden(at, "may only be used when `type` is 'LoadBalancer'"))
 		}
 		for i, r := range ranges {
 			errs = append(errs, validation.IsValidCIDRForLegacyField(at.Index(i), strings.TrimSpace(r), true, nil)...)
 		}
 	}
-	if s.Spec.AllocateLoadBalancerNodePorts == nil && isBalancer {
+	if s.Spec.AllocateLoadBalancerNodePorts == nil && isBalancer(s) {
 		errs = append(errs, field.Required(path.Child("allocateLoadBalancerNodePorts"), ""))
 	}
-	if s.Spec.AllocateLoadBalancerNodePorts != nil && !isBalancer {
+	if s.Spec.AllocateLoadBalancerNodePorts != nil && !isBalancer(s) {
 		errs = append(errs, field.Forbidden(path.Child("allocateLoadBalancerNodePorts"), "may only be used when `type` is 'LoadBalancer'"))
 	}
 	if c := s.Spec.LoadBalancerClass; c != nil {
-		if !isBalancer {
+		if !isBalancer(s) {
 			errs = append(errs, field.Forbidden(path.Child("loadBalancerClass"), "may only be used when `type` is 'LoadBalancer'"))
 		}
 		errs = append(errs, validate.QualifiedName(path.Child("loadBalancerClass"), *c)...)
@@ -272,51 +278,78 @@ func validateServiceUpdate(s, old *corev1.Service) field.ErrorList {
 	var errs field.ErrorList
 	// An address may be given up or taken on with a change of type, not swapped.
 	if old.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.Type != corev1.ServiceTypeExternalName {
-		errs = append(errs, validateFamilyUpdate(s, old, path)...)
-		errs = append(errs, validateClusterIPsUpdate(s, old, path)...)
+		if !isHeadless(old) || !isHeadless(s) {
+			errs = append(errs, validateClusterIPsUpdate(s, old, path)...)
+		}
+		if !isHeadless(old) && !isHeadless(s) {
+			errs = append(errs, validateFamiliesUpdate(s, old, path)...)
+		}
 	}
-	if old.Spec.LoadBalancerClass != nil && old.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.Type == corev1.ServiceTypeLoadBalancer &&
-		!equalPtr(old.Spec.LoadBalancerClass, s.Spec.LoadBalancerClass) {
+	if isBalancer(s) && isBalancer(old) && !equalPtr(old.Spec.LoadBalancerClass, s.Spec.LoadBalancerClass) {
 		errs = append(errs, field.Invalid(path.Child("loadBalancerClass"), s.Spec.LoadBalancerClass, "may not change once set"))
+	}
+	if needsHealthPort(s) && needsHealthPort(old) && s.Spec.HealthCheckNodePort != old.Spec.HealthCheckNodePort {
+		errs = append(errs, field.Forbidden(path.Child("healthCheckNodePort"), "field is immutable"))
 	}
 	return append(errs, validateService(s)...)
 }
 
-// validateFamilyUpdate keeps the first IP family and its address; the second may
-// come and go.
-func validateFamilyUpdate(s, old *corev1.Service, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if len(old.Spec.IPFamilies) > 0 && len(s.Spec.IPFamilies) > 0 && s.Spec.IPFamilies[0] != old.Spec.IPFamilies[0] {
-		errs = append(errs, field.Invalid(path.Child("ipFamilies").Index(0), s.Spec.IPFamilies[0], "field is immutable"))
-	}
-	return errs
+func isBalancer(s *corev1.Service) bool { return s.Spec.Type == corev1.ServiceTypeLoadBalancer }
+
+func isSingleStack(s *corev1.Service) bool {
+	return s.Spec.IPFamilyPolicy != nil && *s.Spec.IPFamilyPolicy == corev1.IPFamilyPolicySingleStack
 }
 
-// validateClusterIPsUpdate keeps the addresses a Service has. The second may be
-// given up by asking for a single stack.
+// validateClusterIPsUpdate keeps the addresses a Service has. A second one may be
+// taken on, or given up by asking for a single stack.
 func validateClusterIPsUpdate(s, old *corev1.Service, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	ips, now, before := path.Child("clusterIPs"), s.Spec.ClusterIPs, old.Spec.ClusterIPs
-	if len(before) == 0 {
-		return nil
+	if len(now) == 0 && len(before) > 0 {
+		errs = append(errs, field.Invalid(ips.Index(0), now, "primary clusterIP can not be unset"))
 	}
-	if len(now) == 0 {
-		return field.ErrorList{field.Invalid(ips.Index(0), now, "primary clusterIP can not be unset")}
+	compared := min(len(now), len(before))
+	if len(now) != len(before) {
+		compared = min(compared, 1)
 	}
-	for i := range min(len(now), len(before)) {
+	for i := range compared {
 		if now[i] != before[i] {
 			errs = append(errs, field.Invalid(ips.Index(i), now, "may not change once set"))
 		}
 	}
-	if p := s.Spec.IPFamilyPolicy; len(now) < len(before) && (p == nil || *p != corev1.IPFamilyPolicySingleStack) {
-		errs = append(errs, field.Invalid(path.Child("ipFamilyPolicy"), p, "must be set to 'SingleStack' when releasing the secondary clusterIP"))
+	if len(now) == 1 && len(before) > 1 && !isSingleStack(s) {
+		errs = append(errs, field.Invalid(path.Child("ipFamilyPolicy"), s.Spec.IPFamilyPolicy, "must be set to 'SingleStack' when releasing the secondary clusterIP"))
+	}
+	return errs
+}
+
+// validateFamiliesUpdate keeps the families, as validateClusterIPsUpdate the addresses.
+func validateFamiliesUpdate(s, old *corev1.Service, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	at, now, before := path.Child("ipFamilies").Index(0), s.Spec.IPFamilies, old.Spec.IPFamilies
+	if len(now) == len(before) {
+		for i := range now {
+			if now[i] != before[i] {
+				errs = append(errs, field.Invalid(at, now, "may not change once set"))
+			}
+		}
+		return errs
+	}
+	if len(before) > len(now) && len(s.Spec.ClusterIPs) == 0 {
+		errs = append(errs, field.Invalid(at, now, "primary ipFamily can not be unset"))
+	}
+	if len(now) > 0 && len(before) > 0 && now[0] != before[0] {
+		errs = append(errs, field.Invalid(at, s.Spec.ClusterIPs, "may not change once set"))
+	}
+	if len(now) == 1 && len(before) > 1 && !isSingleStack(s) {
+		errs = append(errs, field.Invalid(path.Child("ipFamilyPolicy"), s.Spec.IPFamilyPolicy, "must be set to 'SingleStack' when releasing the secondary ipFamily"))
 	}
 	return errs
 }
 
 func validateServiceStatusUpdate(s, _ *corev1.Service) field.ErrorList {
 	path := field.NewPath("status", "loadBalancer", "ingress")
-	errs := metavalidation.ValidateConditions(s.Status.Conditions, field.NewPath("status", "conditions"))
+	var errs field.ErrorList
 	if s.Spec.Type != corev1.ServiceTypeLoadBalancer && len(s.Status.LoadBalancer.Ingress) > 0 {
 		return append(errs, field.Forbidden(path, "may only be used when `spec.type` is LoadBalancer"))
 	}

@@ -39,6 +39,31 @@ func overlapWarnings(volumes []corev1.Volume) []string {
 	return warnings
 }
 
+// persistentVolumeWarnings tells of volume plugins that do nothing anymore.
+func persistentVolumeWarnings(pv, _ *corev1.PersistentVolume) []string {
+	s := &pv.Spec
+	var warnings []string
+	if s.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
+		warnings = append(warnings, "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.")
+	}
+	for _, gone := range []struct {
+		plugin, since, until string
+		used                 bool
+	}{
+		{"cephfs", "v1.28", "v1.31+", s.CephFS != nil},
+		{"photonPersistentDisk", "v1.11", "v1.16+", s.PhotonPersistentDisk != nil},
+		{"scaleIO", "v1.16", "v1.22+", s.ScaleIO != nil},
+		{"storageOS", "v1.22", "v1.25+", s.StorageOS != nil},
+		{"glusterfs", "v1.25", "v1.26+", s.Glusterfs != nil},
+		{"rbd", "v1.28", "v1.31+", s.RBD != nil},
+	} {
+		if gone.used {
+			warnings = append(warnings, fmt.Sprintf("spec.%s: deprecated in %s, non-functional in %s", gone.plugin, gone.since, gone.until))
+		}
+	}
+	return warnings
+}
+
 func keyPaths(items []corev1.KeyToPath) []string {
 	var paths []string
 	for _, item := range items {

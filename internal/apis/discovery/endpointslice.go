@@ -21,6 +21,10 @@ var EndpointSlices = apis.Resource{
 	Group: "discovery.k8s.io", Version: "v1", Kind: "EndpointSlice", Plural: "endpointslices",
 	New: apis.New[discoveryv1.EndpointSlice], NewList: apis.NewList[discoveryv1.EndpointSliceList],
 	Default:        apis.On(defaultSlice),
+	LabelsCount:    true,
+	PrepareCreate:  apis.On(dropTopology),
+	PrepareUpdate:  apis.OnUpdate(func(s, _ *discoveryv1.EndpointSlice) { dropTopology(s) }),
+	Warnings:       apis.Warn(sliceWarnings),
 	Validate:       apis.Check(validateSlice),
 	ValidateUpdate: apis.CheckUpdate(validateSliceUpdate),
 	Columns: []metav1.TableColumnDefinition{
@@ -45,6 +49,20 @@ func defaultSlice(s *discoveryv1.EndpointSlice) {
 			p.Protocol = new(corev1.ProtocolTCP)
 		}
 	}
+}
+
+// dropTopology: only slices of the beta version, which is gone, could set it.
+func dropTopology(s *discoveryv1.EndpointSlice) {
+	for i := range s.Endpoints {
+		s.Endpoints[i].DeprecatedTopology = nil
+	}
+}
+
+func sliceWarnings(s, old *discoveryv1.EndpointSlice) []string {
+	if s.AddressType == discoveryv1.AddressTypeFQDN && old == nil {
+		return []string{"spec.addressType: FQDN endpoints are deprecated"}
+	}
+	return nil
 }
 
 func printPorts(ports []discoveryv1.EndpointPort) string {

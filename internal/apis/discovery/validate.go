@@ -16,7 +16,6 @@ const (
 	maxEndpoints = 1000
 	maxAddresses = 100
 	maxPorts     = 20000
-	maxTopology  = 16
 	maxZoneHints = 8
 	maxNodeHints = 8
 )
@@ -43,10 +42,6 @@ func validateEndpoints(endpoints []discoveryv1.Endpoint, kind discoveryv1.Addres
 		if e.NodeName != nil {
 			errs = append(errs, validate.NodeName(at.Child("nodeName"), *e.NodeName)...)
 		}
-		if len(e.DeprecatedTopology) > maxTopology {
-			errs = append(errs, field.TooMany(at.Child("deprecatedTopology"), len(e.DeprecatedTopology), maxTopology))
-		}
-		errs = append(errs, validate.Labels(at.Child("deprecatedTopology"), e.DeprecatedTopology)...)
 		if e.Hostname != nil {
 			errs = append(errs, validate.Label(at.Child("hostname"), *e.Hostname)...)
 		}
@@ -67,7 +62,7 @@ func validateAddresses(addresses []string, kind discoveryv1.AddressType, path *f
 		at := path.Index(i)
 		switch kind {
 		case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6:
-			errs = append(errs, validateIP(address, kind, at)...)
+			errs = append(errs, validateIP(address, kind, path, at)...)
 		case discoveryv1.AddressTypeFQDN:
 			errs = append(errs, validation.IsFullyQualifiedDomainName(at, address)...)
 		}
@@ -75,7 +70,8 @@ func validateAddresses(addresses []string, kind discoveryv1.AddressType, path *f
 	return errs
 }
 
-func validateIP(address string, kind discoveryv1.AddressType, path *field.Path) field.ErrorList {
+// validateIP says of a wrong family at the list, as upstream does.
+func validateIP(address string, kind discoveryv1.AddressType, list, path *field.Path) field.ErrorList {
 	errs := validation.IsValidIPForLegacyField(path, address, true, nil)
 	if len(errs) > 0 {
 		return errs
@@ -85,9 +81,9 @@ func validateIP(address string, kind discoveryv1.AddressType, path *field.Path) 
 	case err != nil:
 		return errs
 	case kind == discoveryv1.AddressTypeIPv4 && !ip.Is4():
-		errs = append(errs, field.Invalid(path, address, "must be an IPv4 address"))
+		errs = append(errs, field.Invalid(list, address, "must be an IPv4 address"))
 	case kind == discoveryv1.AddressTypeIPv6 && !ip.Is6():
-		errs = append(errs, field.Invalid(path, address, "must be an IPv6 address"))
+		errs = append(errs, field.Invalid(list, address, "must be an IPv6 address"))
 	}
 	return append(errs, core.ValidateEndpointIP(address, path)...)
 }
@@ -144,10 +140,7 @@ func validatePorts(ports []discoveryv1.EndpointPort, path *field.Path) field.Err
 		if p.Protocol == nil {
 			errs = append(errs, field.Required(at.Child("protocol"), ""))
 		} else {
-			errs = append(errs, validate.RequiredOneOf(at.Child("protocol"), *p.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
-		}
-		if p.Port != nil {
-			errs = append(errs, validate.Port(at.Child("port"), *p.Port)...)
+			errs = append(errs, validate.OneOf(at.Child("protocol"), *p.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
 		}
 		if p.AppProtocol != nil {
 			errs = append(errs, validate.QualifiedName(at.Child("appProtocol"), *p.AppProtocol)...)

@@ -88,7 +88,7 @@ func (r *Rules) memberOf(t reflect.Type, f reflect.StructField, index int, m mod
 	if said := byType()[nameOf(t)]; said != nil {
 		opaque = r.read(&c, said.fields[f.Name])
 	}
-	c.forMode(m)
+	c.forMode(m, f.Type)
 	c.descend = !opaque && !c.dead(f.Type, m) && r.marked(f.Type, m, map[reflect.Type]bool{})
 	return c, len(c.tags) > 0 || len(c.gates) > 0 || c.union || c.unique || c.descend
 }
@@ -168,7 +168,7 @@ func (r *Rules) resolve(text string) string {
 var transitions = []string{"immutable", "update", "monotonic"}
 
 // forMode keeps what a mode has use for.
-func (c *member) forMode(m mode) {
+func (c *member) forMode(m mode, t reflect.Type) {
 	isTransition := func(t tag) bool { return slices.Contains(transitions, t.name) }
 	switch m {
 	case values:
@@ -182,7 +182,7 @@ func (c *member) forMode(m mode) {
 	case all:
 		c.gates = nil
 	}
-	if len(c.tags) == 1 && c.tags[0].name == "optional" {
+	if len(c.tags) == 1 && c.tags[0].name == "optional" && (t.Kind() != reflect.String || !isEnum(t)) {
 		c.tags = nil // optional only ends the other checks
 	}
 }
@@ -207,7 +207,7 @@ func (r *Rules) marked(t reflect.Type, m mode, seen map[reflect.Type]bool) bool 
 			c, opaque := member{}, false
 			if said := byType()[nameOf(t)]; said != nil {
 				opaque = r.read(&c, said.fields[f.Name])
-				c.forMode(m)
+				c.forMode(m, f.Type)
 			}
 			if len(c.tags) > 0 || len(c.gates) > 0 || c.union || c.unique || !opaque && !c.dead(f.Type, m) && r.marked(f.Type, m, seen) {
 				return true

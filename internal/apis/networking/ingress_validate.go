@@ -129,10 +129,15 @@ func validateBackend(b *networkingv1.IngressBackend, at *field.Path) field.Error
 	case b.Resource != nil:
 		return validateReference(b.Resource, at.Child("resource"))
 	}
-	if b.Service == nil || b.Service.Name == "" {
-		return field.ErrorList{field.Required(at.Child("service", "name"), "")}
+	if b.Service == nil {
+		return field.ErrorList{field.Invalid(at, "", "resource or service backend is required")}
 	}
-	errs := validate.Invalid(at.Child("service", "name"), b.Service.Name, validation.IsDNS1123Label(b.Service.Name))
+	var errs field.ErrorList
+	if b.Service.Name == "" {
+		errs = append(errs, field.Required(at.Child("service", "name"), ""))
+	} else {
+		errs = validate.Invalid(at.Child("service", "name"), b.Service.Name, validation.IsDNS1123Label(b.Service.Name))
+	}
 	port, number := b.Service.Port, at.Child("service", "port", "number")
 	switch {
 	case port.Name != "" && port.Number != 0:
@@ -149,7 +154,7 @@ func validateBackend(b *networkingv1.IngressBackend, at *field.Path) field.Error
 
 func validateReference(ref *corev1.TypedLocalObjectReference, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if ref.APIGroup != nil && *ref.APIGroup != "" {
+	if ref.APIGroup != nil {
 		errs = append(errs, validate.Subdomain(at.Child("apiGroup"), *ref.APIGroup)...)
 	}
 	segment := func(child, value string) {

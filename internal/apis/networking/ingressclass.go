@@ -26,7 +26,7 @@ var IngressClasses = apis.Resource{
 	}),
 	Validate: apis.Check(validateIngressClass),
 	ValidateUpdate: apis.CheckUpdate(func(c, old *networkingv1.IngressClass) field.ErrorList {
-		return append(validateIngressClass(c), validate.Immutable(field.NewPath("spec", "controller"), c.Spec.Controller, old.Spec.Controller)...)
+		return append(validate.Immutable(field.NewPath("spec", "controller"), c.Spec.Controller, old.Spec.Controller), validateIngressClass(c)...)
 	}),
 	Columns: []metav1.TableColumnDefinition{
 		apis.NameColumn,
@@ -62,7 +62,7 @@ func validateIngressClass(c *networkingv1.IngressClass) field.ErrorList {
 
 func validateParameters(p *networkingv1.IngressClassParametersReference, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if p.APIGroup != nil && *p.APIGroup != "" {
+	if p.APIGroup != nil {
 		errs = append(errs, validate.Subdomain(at.Child("apiGroup"), *p.APIGroup)...)
 	}
 	segment := func(child, value string) {
@@ -79,7 +79,7 @@ func validateParameters(p *networkingv1.IngressClassParametersReference, at *fie
 	}
 	switch *p.Scope {
 	case networkingv1.IngressClassParametersReferenceScopeNamespace:
-		if p.Namespace == nil || *p.Namespace == "" {
+		if p.Namespace == nil {
 			errs = append(errs, field.Required(at.Child("namespace"), "`parameters.scope` is set to 'Namespace'"))
 		} else {
 			errs = append(errs, validate.Label(at.Child("namespace"), *p.Namespace)...)

@@ -54,7 +54,10 @@ var ResourceClaims = apis.Resource{
 	},
 	Default: apis.On(func(c *resourcev1.ResourceClaim) { defaultClaim(&c.Spec) }),
 	Subresources: []apis.Subresource{
-		apis.Writable("status", func(c, old *resourcev1.ResourceClaim) { c.Spec = old.Spec }, validateClaimStatusUpdate),
+		apis.Writable("status", func(c, old *resourcev1.ResourceClaim) {
+			c.Spec = old.Spec
+			forgetDevices(c, old)
+		}, validateClaimStatusUpdate),
 	},
 	PrepareCreate: apis.On(func(c *resourcev1.ResourceClaim) { c.Status = resourcev1.ResourceClaimStatus{} }),
 	PrepareUpdate: apis.OnUpdate(func(c, old *resourcev1.ResourceClaim) { c.Status = old.Status }),
@@ -70,6 +73,17 @@ var ResourceClaims = apis.Resource{
 	Row: apis.Cells(func(c *resourcev1.ResourceClaim, now time.Time) []any {
 		return []any{c.Name, printState(c), apis.AgeOf(c, now)}
 	}),
+}
+
+// forgetDevices drops what is said of devices that the claim has lost.
+func forgetDevices(c, old *resourcev1.ResourceClaim) {
+	var kept []resourcev1.AllocatedDeviceStatus
+	for i := range c.Status.Devices {
+		if d := &c.Status.Devices[i]; isAllocated(c, d) || !isAllocated(old, d) {
+			kept = append(kept, *d)
+		}
+	}
+	c.Status.Devices = kept
 }
 
 func printState(c *resourcev1.ResourceClaim) string {

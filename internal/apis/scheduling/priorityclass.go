@@ -76,7 +76,7 @@ func validateClass(c *schedulingv1.PriorityClass) field.ErrorList {
 		errs = append(errs, field.Forbidden(field.NewPath("value"), fmt.Sprintf("maximum allowed value of a user defined priority is %v", HighestUserPriority)))
 	}
 	if p := c.PreemptionPolicy; p != nil {
-		errs = append(errs, validate.Listed(field.NewPath("preemptionPolicy"), *p, corev1.PreemptLowerPriority, corev1.PreemptNever)...)
+		errs = append(errs, validate.RequiredListed(field.NewPath("preemptionPolicy"), *p, corev1.PreemptLowerPriority, corev1.PreemptNever)...)
 	}
 	return errs
 }
@@ -97,7 +97,7 @@ func knownSystemClass(c *schedulingv1.PriorityClass) error {
 }
 
 func validateClassUpdate(c, old *schedulingv1.PriorityClass) field.ErrorList {
-	errs := validateClass(c)
+	var errs field.ErrorList
 	if c.Value != old.Value {
 		errs = append(errs, field.Forbidden(field.NewPath("value"), "may not be changed in an update."))
 	}

@@ -21,10 +21,13 @@ var CSINodes = apis.Resource{
 	New: apis.New[storagev1.CSINode], NewList: apis.NewList[storagev1.CSINodeList],
 	NoGeneration:      true,
 	ConditionalUpdate: true,
-	PrepareCreate:     apis.On(func(n *storagev1.CSINode) { n.Status = storagev1.CSINodeStatus{} }),
-	PrepareUpdate:     apis.OnUpdate(func(n, old *storagev1.CSINode) { n.Status = old.Status }),
-	Validate:          apis.Check(validateCSINode),
-	ValidateUpdate:    apis.CheckUpdate(validateCSINodeUpdate),
+	Subresources: []apis.Subresource{
+		apis.Writable("status", func(n, old *storagev1.CSINode) { n.Spec = old.Spec }, nil),
+	},
+	PrepareCreate:  apis.On(func(n *storagev1.CSINode) { n.Status = storagev1.CSINodeStatus{} }),
+	PrepareUpdate:  apis.OnUpdate(func(n, old *storagev1.CSINode) { n.Status = old.Status }),
+	Validate:       apis.Check(validateCSINode),
+	ValidateUpdate: apis.CheckUpdate(validateCSINodeUpdate),
 	Columns: []metav1.TableColumnDefinition{
 		apis.NameColumn,
 		apis.Column("Drivers", "integer", "Drivers indicates the number of CSI drivers registered on the node"),

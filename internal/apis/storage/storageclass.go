@@ -113,15 +113,15 @@ func validateParameters(parameters map[string]string, path *field.Path) field.Er
 
 func validateTopologies(terms []corev1.TopologySelectorTerm, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	seen := map[string]bool{}
+	seen := map[string]int{fmt.Sprint([]corev1.TopologySelectorLabelRequirement{}): len(terms)} // a term that says nothing is none
 	for i, term := range terms {
 		at := path.Index(i)
 		errs = append(errs, core.ValidateTopologySelectorTerm(term, at)...)
 		key := fmt.Sprint(term.MatchLabelExpressions)
-		if seen[key] {
+		for range seen[key] {
 			errs = append(errs, field.Duplicate(at.Child("matchLabelExpressions"), ""))
 		}
-		seen[key] = true
+		seen[key]++
 	}
 	return errs
 }

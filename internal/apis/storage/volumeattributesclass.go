@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"maps"
 	"time"
 
 	storagev1 "k8s.io/api/storage/v1"
@@ -8,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa/internal/apis"
-	"proa/internal/apis/validate"
 )
 
 // VolumeAttributesClasses is the storage.k8s.io/v1 volumeattributesclasses
@@ -19,8 +19,14 @@ var VolumeAttributesClasses = apis.Resource{
 	NoGeneration: true,
 	Validate:     apis.Check(validateAttributes),
 	ValidateUpdate: apis.CheckUpdate(func(c, old *storagev1.VolumeAttributesClass) field.ErrorList {
-		errs := validate.Immutable(field.NewPath("driverName"), c.DriverName, old.DriverName)
-		return append(errs, validate.Immutable(field.NewPath("parameters"), c.Parameters, old.Parameters)...)
+		var errs field.ErrorList
+		if c.DriverName != old.DriverName {
+			errs = append(errs, field.Forbidden(field.NewPath("driverName"), "updates to driverName are forbidden."))
+		}
+		if !maps.Equal(c.Parameters, old.Parameters) {
+			errs = append(errs, field.Forbidden(field.NewPath("parameters"), "updates to parameters are forbidden."))
+		}
+		return append(errs, validateAttributes(c)...)
 	}),
 	Columns: []metav1.TableColumnDefinition{
 		apis.NameColumn,

@@ -24,6 +24,7 @@ import (
 	"proa/internal/apiserver/discovery"
 	"proa/internal/apiserver/openapi"
 	"proa/internal/store"
+	"proa/internal/store/backend"
 )
 
 // Config says what an Aggregator reads and who it is. Store is required.
@@ -34,6 +35,9 @@ type Config struct {
 	// believe nothing about users.
 	Certificate *tls.Certificate
 
+	// ByAddress leads requests to the addresses of Services, not to their endpoints.
+	ByAddress bool
+
 	Clock clock.WithTicker // nil: the real one
 	Log   *slog.Logger
 }
@@ -41,8 +45,9 @@ type Config struct {
 // Aggregator knows the group versions that other servers serve. It is safe for
 // concurrent use.
 type Aggregator struct {
-	config Config
-	store  *store.Store
+	config   Config
+	store    *store.Store
+	services backend.Resolver
 
 	building sync.Mutex // held by who makes a new table
 	table    atomic.Pointer[table]
@@ -66,7 +71,7 @@ func New(c Config) (*Aggregator, error) {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	return &Aggregator{config: c, store: c.Store, described: map[string]description{}}, nil
+	return &Aggregator{config: c, store: c.Store, services: backend.Resolver{Store: c.Store, ByAddress: c.ByAddress}, described: map[string]description{}}, nil
 }
 
 // table is every APIService of one snapshot that leads elsewhere. It is never

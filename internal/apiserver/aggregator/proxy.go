@@ -16,8 +16,6 @@ import (
 	"k8s.io/client-go/transport"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/streaming/pkg/httpstream"
-
-	"proa/internal/store/backend"
 )
 
 // Serve passes a request of b's group version on, as u. It returns an error,
@@ -35,7 +33,7 @@ func (a *Aggregator) Serve(w http.ResponseWriter, r *http.Request, b *Backend, u
 		http.Error(w, "missing user", http.StatusInternalServerError)
 		return nil
 	}
-	host, err := backend.Pick(a.store.Snapshot(), b.spec.Service.Namespace, b.spec.Service.Name, b.port())
+	host, err := a.services.Pick(b.spec.Service.Namespace, b.spec.Service.Name, b.port())
 	if err != nil {
 		a.config.Log.Warn("extension server cannot be reached", "apiservice", b.name, "err", err)
 		http.Error(w, "service unavailable", http.StatusServiceUnavailable)
@@ -118,7 +116,7 @@ func (a *Aggregator) ask(ctx context.Context, method string, b *Backend, u user.
 	if b.broken != nil {
 		return nil, b.broken
 	}
-	host, err := backend.Pick(a.store.Snapshot(), b.spec.Service.Namespace, b.spec.Service.Name, b.port())
+	host, err := a.services.Pick(b.spec.Service.Namespace, b.spec.Service.Name, b.port())
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +180,7 @@ func (a *Aggregator) probeOnce(ctx context.Context, b *Backend) error {
 		return err
 	}
 	if r.code < 200 || r.code > 299 {
-		host, _ := backend.Pick(a.store.Snapshot(), b.spec.Service.Namespace, b.spec.Service.Name, b.port())
+		host, _ := a.services.Pick(b.spec.Service.Namespace, b.spec.Service.Name, b.port())
 		at := "https://" + host + b.root()
 		return fmt.Errorf("failing or missing response from %s: bad status from %s: %d", at, at, r.code)
 	}

@@ -166,7 +166,7 @@ func (s *Services) assignPorts(tx *store.Tx, svc, before *corev1.Service) error 
 			return err
 		}
 	}
-	if err := m.assignHealth(svc, held); err != nil {
+	if err := m.assignHealth(svc, before); err != nil {
 		return err
 	}
 	kept := heldPorts(svc)
@@ -223,11 +223,12 @@ func requested(port int32, later []corev1.ServicePort) int32 {
 	return 0
 }
 
-// assignHealth allocates spec.healthCheckNodePort where the Service needs one.
-func (m *portMap) assignHealth(svc *corev1.Service, held []int) error {
+// assignHealth allocates spec.healthCheckNodePort where the Service begins to need
+// one. Validation refuses another, and one that is not needed.
+func (m *portMap) assignHealth(svc, before *corev1.Service) error {
 	port := &svc.Spec.HealthCheckNodePort
-	if !needsHealthPort(svc) {
-		return nil // validation refuses a port that is set
+	if !needsHealthPort(svc) || needsHealthPort(before) {
+		return nil
 	}
 	if *port == 0 {
 		next, err := m.next()
@@ -237,7 +238,7 @@ func (m *portMap) assignHealth(svc *corev1.Service, held []int) error {
 		*port = int32(next)
 		return nil
 	}
-	if slices.Contains(held, int(*port)) {
+	if slices.Contains(heldPorts(before), int(*port)) {
 		return nil
 	}
 	if err := m.take(int(*port)); err != nil {

@@ -132,6 +132,9 @@ func (r *Record) Start(ctx context.Context, code int) {
 	}
 }
 
+// Age is the time since the request came.
+func (r *Record) Age(now time.Time) time.Duration { return now.Sub(r.received) }
+
 // Complete writes down that a request has ended.
 func (r *Record) Complete(ctx context.Context) {
 	if r.context.GetEventResponseStatus() == nil {

@@ -41,7 +41,7 @@ func CheckQuantities(body []byte, m negotiate.Media, into any) error {
 
 // suspicious is a quick look that finds nothing in nearly every body.
 func suspicious(body []byte, m negotiate.Media) bool {
-	return len(body) >= mostDigits || m == negotiate.YAML || m == negotiate.CBOR ||
+	return len(body) >= mostDigits || findExponent(body, 0) >= 0 || m == negotiate.YAML || m == negotiate.CBOR ||
 		bytes.Contains(body, []byte("e-")) || bytes.Contains(body, []byte("E-")) || bytes.Contains(body, []byte(`\u00`))
 }
 
@@ -63,18 +63,27 @@ func excessive(body []byte, m negotiate.Media) []byte {
 	case negotiate.CBOR:
 		body, err = JSONOf(body)
 	}
-	if err == nil && escaped.Match(body) {
-		var v any
-		d := json.NewDecoder(bytes.NewReader(body))
-		d.UseNumber()
-		if err = d.Decode(&v); err == nil {
-			body, err = json.Marshal(v)
-		}
+	if err == nil {
+		body, err = unescaped(body)
 	}
 	if err != nil {
 		return nil
 	}
 	return excessiveNumber(body, aloneInJSON)
+}
+
+// unescaped spells the numbers of a JSON text as they are read.
+func unescaped(body []byte) ([]byte, error) {
+	if !escaped.Match(body) {
+		return body, nil
+	}
+	var v any
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		return nil, err
+	}
+	return json.Marshal(v)
 }
 
 // bounded says whether a number that begins at start is a value of its own. It ends
@@ -103,6 +112,9 @@ func excessiveNumber(body []byte, alone bounded) []byte {
 			return body[start:end]
 		}
 	}
+	if at := excessiveExponent(body, alone); at != nil {
+		return at
+	}
 	for i := mostDigits - 1; i < len(body); i += mostDigits {
 		if !numeral(body[i]) {
 			continue
@@ -112,6 +124,28 @@ func excessiveNumber(body []byte, alone bounded) []byte {
 			end++
 		}
 		if end-start > mostDigits {
+			return body[start:end]
+		}
+	}
+	return nil
+}
+
+// unpacked is how many digits a number has that is read as a decimal at once, to be
+// compared with the largest there is.
+const unpacked = 19
+
+// excessiveExponent finds a number of many digits with a large positive exponent.
+func excessiveExponent(body []byte, alone bounded) []byte {
+	for e := findExponent(body, 0); e >= 0; e = findExponent(body, e) {
+		start, end := startOf(body, e), e+1
+		if body[end] == '+' {
+			end++
+		}
+		least := end + mostExponent
+		for end < len(body) && body[end] >= '0' && body[end] <= '9' {
+			end++
+		}
+		if e-start >= unpacked && alone(body, start, least, end) {
 			return body[start:end]
 		}
 	}

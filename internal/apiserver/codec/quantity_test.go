@@ -109,6 +109,48 @@ func TestQuantitiesAreFoundHoweverTheyAreSpelled(t *testing.T) {
 	}
 }
 
+// A text with a large positive exponent may be anything but a quantity.
+func TestQuantitiesWithLargeExponentsAreRefused(t *testing.T) {
+	tests := []struct {
+		quantity string
+		refused  bool
+	}{
+		{"1e999999999", true},
+		{"1E+9999", true},
+		{"-0.5e99999", true},
+		{"1e999", false},
+		{"1E", false},
+		{"12345678", false},
+	}
+	for _, tt := range tests {
+		cpu := corev1.ResourceList{"cpu": resource.MustParse(tt.quantity)}
+		p := withText("5e12345")
+		p.Spec.Containers = []corev1.Container{{Name: "a", Resources: corev1.ResourceRequirements{Limits: cpu}}}
+		for m, body := range bodies(t, p) {
+			if err := CheckQuantities(body, m, &corev1.Pod{}); err != nil {
+				t.Errorf("%s in %s: %v", tt.quantity, m, err)
+			}
+			read, _, err := Decode(body, m, corev1.SchemeGroupVersion.WithKind("Pod"), &corev1.Pod{}, "Ignore")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := CheckExponents(read, body, m); apierrors.IsBadRequest(err) != tt.refused {
+				t.Errorf("%s in %s: %v", tt.quantity, m, err)
+			}
+			if m == negotiate.JSON || m == negotiate.YAML {
+				if err := CheckPatch(body, m, &corev1.Pod{}); apierrors.IsBadRequest(err) != tt.refused {
+					t.Errorf("%s in a patch in %s: %v", tt.quantity, m, err)
+				}
+			}
+		}
+	}
+	for m, body := range bodies(t, withText(strings.Repeat("1", 20)+"e99999")) {
+		if CheckQuantities(body, m, &corev1.Pod{}) == nil {
+			t.Errorf("a long number with an exponent passes in %s", m)
+		}
+	}
+}
+
 // FuzzQuantity: what the check lets through is read in no time, in whatever form it
 // came. The work is counted by the digits that the reader has to compute with.
 func FuzzQuantity(f *testing.F) {

@@ -214,22 +214,9 @@ func (c *Connector) proxy(w http.ResponseWriter, r *http.Request, t target, err 
 	if err != nil {
 		return err
 	}
-	if rest == "" && !strings.HasSuffix(r.URL.Path, "/") {
-		// Relative links of the page would lead out of the proxy.
-		w.Header().Set("Location", r.URL.Path+"/"+querySuffix(r.URL))
-		w.WriteHeader(http.StatusMovedPermanently)
-		return nil
-	}
 	t.url.Path = rest
 	utilproxy.NewUpgradeAwareHandler(t.url, t.transport, true, false, responder(fail)).ServeHTTP(w, r)
 	return nil
-}
-
-func querySuffix(u *url.URL) string {
-	if u.RawQuery == "" {
-		return ""
-	}
-	return "?" + u.RawQuery
 }
 
 type responder func(error)

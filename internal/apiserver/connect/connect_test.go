@@ -1,11 +1,16 @@
 package connect
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"net/url"
 	"reflect"
+	"strings"
 	"testing"
 
+	"github.com/gorilla/websocket"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 )
@@ -68,4 +73,102 @@ func TestLogOptionsThatContradict(t *testing.T) {
 	if errs := validateLogOptions(&corev1.PodLogOptions{TailLines: ptr.To[int64](0), Stream: ptr.To(corev1.LogStreamAll)}); len(errs) > 0 {
 		t.Error(errs)
 	}
+}
+
+func TestOnlyReadsOfABareProxyPathAreRedirected(t *testing.T) {
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, r.Method+" "+r.URL.RequestURI())
+	}))
+	defer backend.Close()
+	far, err := url.Parse(backend.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare := "/api/v1/namespaces/default/pods/web/proxy"
+	for _, test := range []struct {
+		method, path, rest, location, body string
+	}{
+		{"GET", bare + "?q=1", "", bare + "/?q=1", ""},
+		{"HEAD", bare, "", bare + "/", ""},
+		{"GET", bare + "/?q=1", "/", "", "GET /?q=1"},
+		{"DELETE", bare + "?q=1", "", "", "DELETE /?q=1"},
+		{"OPTIONS", bare, "", "", "OPTIONS /"},
+		{"PATCH", bare, "", "", "PATCH /"},
+		{"POST", bare + "/a/b", "/a/b", "", "POST /a/b"},
+		{"PUT", bare, "", "", "PUT /"},
+	} {
+		location := *far
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(test.method, test.path, nil)
+		err := new(Connector).proxy(w, r, target{url: &location, transport: http.DefaultTransport}, nil, test.rest, func(err error) { t.Error(err) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		code := http.StatusOK
+		if test.location != "" {
+			code = http.StatusMovedPermanently
+		}
+		if w.Code != code || w.Header().Get("Location") != test.location || w.Body.String() != test.body {
+			t.Errorf("%s %s: %d, location %q, body %q", test.method, test.path, w.Code, w.Header().Get("Location"), w.Body)
+		}
+	}
+}
+
+func TestAStreamInMessagesOfAWebSocket(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sendMessages(w, r, io.NopCloser(strings.NewReader("alive\n")))
+	}))
+	defer server.Close()
+	for _, test := range []struct {
+		name     string
+		asked    []string
+		protocol string
+		kind     int
+		text     string
+	}{
+		{"binary where nothing is asked", nil, "", websocket.BinaryMessage, "alive\n"},
+		{"binary", []string{"unknown", "binary.k8s.io"}, "binary.k8s.io", websocket.BinaryMessage, "alive\n"},
+		{"base64 as text", []string{"base64.binary.k8s.io"}, "base64.binary.k8s.io", websocket.TextMessage, "YWxpdmUK"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dialer := websocket.Dialer{Subprotocols: test.asked}
+			conn, _, err := dialer.Dial("ws"+strings.TrimPrefix(server.URL, "http"), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if conn.Subprotocol() != test.protocol {
+				t.Errorf("subprotocol %q", conn.Subprotocol())
+			}
+			for _, want := range []string{"", test.text} {
+				if kind, got, err := conn.ReadMessage(); err != nil || kind != test.kind || string(got) != want {
+					t.Errorf("message %d %q (%v), want %q", kind, got, err, want)
+				}
+			}
+			if _, _, err := conn.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseNormalClosure) {
+				t.Errorf("end: %v", err)
+			}
+		})
+	}
+	dialer := websocket.Dialer{Subprotocols: []string{"unknown"}}
+	if _, resp, err := dialer.Dial("ws"+strings.TrimPrefix(server.URL, "http"), nil); err == nil || resp.StatusCode != http.StatusForbidden {
+		t.Errorf("an unknown subprotocol: %v", err)
+	}
+}
+
+func TestAClientThatClosesItsWebSocketEndsTheStream(t *testing.T) {
+	ended := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		endless, hold := io.Pipe()
+		defer hold.Close()
+		sendMessages(w, r, endless)
+	}))
+	defer server.Close()
+	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(server.URL, "http"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	<-ended
 }

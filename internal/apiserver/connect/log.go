@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
 
 	"proa/internal/apiserver/request"
 	"proa/internal/store"
@@ -44,6 +45,10 @@ func (c *Connector) log(w http.ResponseWriter, r *http.Request, s *store.Snapsho
 		return err
 	}
 	defer resp.Body.Close()
+	if wsstream.IsWebSocketRequest(r) {
+		sendMessages(w, r, resp.Body)
+		return nil
+	}
 	w.Header().Set("Content-Type", "text/plain")
 	w.WriteHeader(http.StatusOK)
 	copyFlushing(w, resp.Body, o.Follow)

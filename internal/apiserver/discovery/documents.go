@@ -183,7 +183,7 @@ func (c contents) aggregated(core bool) *apidiscovery.APIGroupDiscoveryList {
 			if r := c.remote[gv]; r != nil {
 				item.Versions = append(item.Versions, r.version())
 			} else {
-				item.Versions = append(item.Versions, aggregatedVersion(v, c.local[gv]))
+				item.Versions = append(item.Versions, aggregatedVersion(gv, c.local[gv]))
 			}
 		}
 		list.Items = append(list.Items, item)
@@ -191,11 +191,15 @@ func (c contents) aggregated(core bool) *apidiscovery.APIGroupDiscoveryList {
 	return list
 }
 
-func aggregatedVersion(v string, list []served) apidiscovery.APIVersionDiscovery {
-	out := apidiscovery.APIVersionDiscovery{Version: v, Freshness: apidiscovery.DiscoveryFreshnessCurrent}
+func aggregatedVersion(gv schema.GroupVersion, list []served) apidiscovery.APIVersionDiscovery {
+	out := apidiscovery.APIVersionDiscovery{Version: gv.Version, Freshness: apidiscovery.DiscoveryFreshnessCurrent}
 	for _, s := range list {
+		gv := gv
+		if s.Custom != nil {
+			gv = schema.GroupVersion{} // always said
+		}
 		r := apidiscovery.APIResourceDiscovery{
-			Resource: s.Plural, ResponseKind: responseKind(s.kind), Scope: apidiscovery.ScopeNamespace, SingularResource: singular(s),
+			Resource: s.Plural, ResponseKind: responseKind(gv, s.kind), Scope: apidiscovery.ScopeNamespace, SingularResource: singular(s),
 			Verbs: verbs(s.Resource), ShortNames: s.Short, Categories: s.Categories,
 		}
 		if s.Scope == apis.Cluster {
@@ -203,7 +207,7 @@ func aggregatedVersion(v string, list []served) apidiscovery.APIVersionDiscovery
 		}
 		for _, sub := range subresources(s) {
 			r.Subresources = append(r.Subresources, apidiscovery.APISubresourceDiscovery{
-				Subresource: sub.Name, ResponseKind: responseKind(sub.kind), Verbs: sub.Verbs,
+				Subresource: sub.Name, ResponseKind: responseKind(gv, sub.kind), Verbs: sub.Verbs,
 			})
 		}
 		out.Resources = append(out.Resources, r)
@@ -211,7 +215,11 @@ func aggregatedVersion(v string, list []served) apidiscovery.APIVersionDiscovery
 	return out
 }
 
-func responseKind(k schema.GroupVersionKind) *metav1.GroupVersionKind {
+// responseKind names group and version where they are not those of the path.
+func responseKind(gv schema.GroupVersion, k schema.GroupVersionKind) *metav1.GroupVersionKind {
+	if k.GroupVersion() == gv {
+		return &metav1.GroupVersionKind{Kind: k.Kind}
+	}
 	return &metav1.GroupVersionKind{Group: k.Group, Version: k.Version, Kind: k.Kind}
 }
 
@@ -262,6 +270,9 @@ func storageHash(r *apis.Resource) string {
 		return ""
 	}
 	version := r.Version
+	if r.Storage != "" {
+		version = r.Storage
+	}
 	if r.Custom != nil {
 		version = r.Custom.StorageVersion
 	}

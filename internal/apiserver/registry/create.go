@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,6 +15,7 @@ import (
 
 	"proa/internal/admission"
 	"proa/internal/apis"
+	"proa/internal/latency"
 	"proa/internal/store"
 )
 
@@ -147,6 +149,16 @@ func (r *Registry) hooked(q *Request) bool {
 // has to run again and finds the object unchanged, so that a webhook judges every
 // state of an object once, and the state it judged is the one that is committed.
 func (r *Registry) write(ctx context.Context, dryRun bool, fn func(tx *store.Tx) error, item **store.Item) error {
+	if spent := latency.Of(ctx); spent != nil {
+		stop := spent.Track(latency.Store)
+		judge := fn
+		fn = func(tx *store.Tx) error { // what it takes is not the store's
+			start := time.Now()
+			defer func() { spent.Add(latency.Store, -time.Since(start)) }()
+			return judge(tx)
+		}
+		defer stop()
+	}
 	_, err := r.store.Update(ctx, func(tx *store.Tx) error {
 		err := fn(tx)
 		if err == nil && dryRun {

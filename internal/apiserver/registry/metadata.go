@@ -239,7 +239,8 @@ func difference(r *apis.Resource, obj, old apis.Object) change {
 	} else {
 		c = structDifference(reflect.ValueOf(obj).Elem(), reflect.ValueOf(old).Elem())
 	}
-	if r.AnnotationsCount && !equality.Semantic.DeepEqual(obj.GetAnnotations(), old.GetAnnotations()) {
+	if r.AnnotationsCount && !equality.Semantic.DeepEqual(obj.GetAnnotations(), old.GetAnnotations()) ||
+		r.LabelsCount && !equality.Semantic.DeepEqual(obj.GetLabels(), old.GetLabels()) {
 		c.spec = true
 	}
 	c.any = c.any || c.spec || !sameMeta(obj, old)

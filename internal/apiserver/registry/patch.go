@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"proa/internal/apis"
+	"proa/internal/apiserver/codec"
 	"proa/internal/apiserver/codec/jsonplan"
 	"proa/internal/apiserver/patch"
 	"proa/internal/apiserver/wire"
@@ -56,6 +57,11 @@ func patcher(q *Request, pt types.PatchType, data []byte, directive string) func
 		obj, err := p.Apply(ctx, old)
 		if err != nil {
 			return nil, err
+		}
+		if pt == types.JSONPatchType { // it can move anything to where a quantity belongs
+			if err := codec.CheckScales(obj); err != nil {
+				return nil, err
+			}
 		}
 		if err := inNamespace(q, obj); err != nil {
 			return nil, err

@@ -65,13 +65,13 @@ func TestGenerationCountsChangesOfKindsWithoutSpec(t *testing.T) {
 		slice = obj.(*discoveryv1.EndpointSlice)
 		return slice.Generation
 	}
-	if g := generation(func(s *discoveryv1.EndpointSlice) { s.Labels = map[string]string{"a": "b"} }); g != 1 {
-		t.Errorf("generation %d after labels changed, want 1", g)
+	if g := generation(func(s *discoveryv1.EndpointSlice) { s.Labels = map[string]string{"a": "b"} }); g != 2 {
+		t.Errorf("generation %d after labels changed, want 2", g)
 	}
 	if g := generation(func(s *discoveryv1.EndpointSlice) {
 		s.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}}
-	}); g != 2 {
-		t.Errorf("generation %d after endpoints changed, want 2", g)
+	}); g != 3 {
+		t.Errorf("generation %d after endpoints changed, want 3", g)
 	}
 	templates := schema.GroupVersionResource{Version: "v1", Resource: "podtemplates"}
 	template := w.create(templates, &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Template: corev1.PodTemplateSpec{

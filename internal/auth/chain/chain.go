@@ -24,6 +24,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/union"
 	"k8s.io/utils/clock"
 
+	"proa/internal/apis/expression"
 	"proa/internal/configfile"
 )
 
@@ -31,6 +32,7 @@ import (
 const (
 	Node        = "Node"
 	RBAC        = "RBAC"
+	ABAC        = "ABAC"
 	AlwaysAllow = "AlwaysAllow"
 	AlwaysDeny  = "AlwaysDeny"
 )
@@ -52,6 +54,8 @@ type Config struct {
 	// Node and RBAC are this server's. A reload may move them, not add or remove
 	// them.
 	Node, RBAC Rules
+	// ABAC is that of the policy file. Nil: there is none.
+	ABAC Rules
 
 	Clock clock.WithTicker
 	Log   *slog.Logger
@@ -149,10 +153,11 @@ func (c *Chain) members(config *apiserver.AuthorizationConfiguration) (*members,
 
 func (c *Chain) validate(config *apiserver.AuthorizationConfiguration) error {
 	if c.compiler == nil && has(config, string(apiserver.TypeWebhook)) {
+		expression.Environment()
 		c.compiler = authorizationcel.NewDefaultCompiler()
 	}
 	errs := validation.ValidateAuthorizationConfiguration(c.compiler, nil, config,
-		sets.New(AlwaysAllow, AlwaysDeny, Node, RBAC, string(apiserver.TypeWebhook)), sets.New(string(apiserver.TypeWebhook)))
+		sets.New(AlwaysAllow, AlwaysDeny, ABAC, Node, RBAC, string(apiserver.TypeWebhook)), sets.New(string(apiserver.TypeWebhook)))
 	for i, a := range config.Authorizers {
 		path := field.NewPath("authorizers").Index(i)
 		if a.Type != apiserver.TypeWebhook {
@@ -175,6 +180,11 @@ func (c *Chain) authorizer(a apiserver.AuthorizerConfiguration) (Rules, error) {
 		return c.config.Node, nil
 	case RBAC:
 		return c.config.RBAC, nil
+	case ABAC:
+		if c.config.ABAC == nil {
+			return nil, errors.New("authorization-mode ABAC's authorization policy file not passed")
+		}
+		return c.config.ABAC, nil
 	case AlwaysAllow:
 		return authorizerfactory.NewAlwaysAllowAuthorizer(), nil
 	case AlwaysDeny:

@@ -201,7 +201,8 @@ func TestConfigurationIsJudged(t *testing.T) {
 	file := authtest.Webhook(t, http.NotFound)
 	tests := []struct{ name, text, want string }{
 		{"a type that is given twice", head + builtin + "- {type: RBAC, name: again}\n", "Duplicate value"},
-		{"an unknown type", head + "- {type: ABAC, name: abac}\n", "Unsupported value"},
+		{"an unknown type", head + "- {type: Nobody, name: nobody}\n", "Unsupported value"},
+		{"policies without their file", head + "- {type: ABAC, name: abac}\n", "authorization-mode ABAC's authorization policy file not passed"},
 		{"another name for RBAC", head + "- {type: RBAC, name: roles}\n", "expected name rbac for authorizer RBAC instead of roles"},
 		{"a webhook in the cluster", head + strings.Replace(hook("h", file, "Deny", ""), "{type: KubeConfigFile, kubeConfigFile: \""+file+"\"}", "{type: InClusterConfig}", 1), "Unsupported value"},
 		{"conditions without their version", head + hook("h", file, "Deny", "    matchConditions: [{expression: \"true\"}]\n"), "required if match conditions are specified"},

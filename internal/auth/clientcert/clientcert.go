@@ -11,6 +11,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -24,10 +25,15 @@ const (
 	maxChain         = 8 // certificates a client may present
 )
 
-// Authenticator verifies client certificates against one set of authorities.
+// Authenticator verifies client certificates against one set of authorities at a time.
 type Authenticator struct {
+	clock clock.PassiveClock
+	trust atomic.Pointer[trust]
+}
+
+// trust is a set of authorities, and what was found out with it.
+type trust struct {
 	roots    *x509.CertPool
-	clock    clock.PassiveClock
 	verified *lru.Cache // digest of the presented chain -> identity
 }
 
@@ -38,8 +44,18 @@ type identity struct {
 
 // New returns an authenticator that trusts roots.
 func New(roots *x509.CertPool, c clock.PassiveClock) *Authenticator {
-	return &Authenticator{roots: roots, clock: c, verified: lru.New(rememberedChains)}
+	a := &Authenticator{clock: c}
+	a.Trust(roots)
+	return a
 }
+
+// Trust believes other authorities from now on, and those before no more.
+func (a *Authenticator) Trust(roots *x509.CertPool) {
+	a.trust.Store(&trust{roots, lru.New(rememberedChains)})
+}
+
+// Roots are the authorities that are believed now.
+func (a *Authenticator) Roots() *x509.CertPool { return a.trust.Load().roots }
 
 // AuthenticateRequest implements authenticator.Request. A certificate that does
 // not verify is an error; none at all is no opinion.
@@ -55,15 +71,15 @@ func (a *Authenticator) Authenticate(chain []*x509.Certificate) (*authenticator.
 	if len(chain) > maxChain {
 		return nil, false, fmt.Errorf("client presents %d certificates, at most %d are read", len(chain), maxChain)
 	}
-	now, key := a.clock.Now(), digest(chain)
-	if hit, ok := a.verified.Get(key); ok {
+	now, key, trust := a.clock.Now(), digest(chain), a.trust.Load()
+	if hit, ok := trust.verified.Get(key); ok {
 		id := hit.(identity)
 		if !now.Before(id.notBefore) && !now.After(id.last) {
 			return id.response, true, nil
 		}
 	}
 	opts := x509.VerifyOptions{
-		Roots:         a.roots,
+		Roots:         trust.roots,
 		Intermediates: x509.NewCertPool(),
 		CurrentTime:   now,
 		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
@@ -88,7 +104,7 @@ func (a *Authenticator) Authenticate(chain []*x509.Certificate) (*authenticator.
 			id.last = c.NotAfter
 		}
 	}
-	a.verified.Add(key, id)
+	trust.verified.Add(key, id)
 	return response, true, nil
 }
 

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/apis/apiserver"
 
 	"proa/internal/auth"
+	"proa/internal/auth/abac"
+	"proa/internal/auth/chain"
 	"proa/internal/configfile"
 )
 
@@ -27,6 +29,9 @@ func (f *Flags) authorize(c *auth.Config) error {
 			return errors.New("--authorization-config can not be specified when --authorization-mode or --authorization-webhook-* flags are defined")
 		}
 		return f.authorizationFile(c)
+	}
+	if err := f.policyFile(c, slices.Contains(f.modes, chain.ABAC)); err != nil {
+		return err
 	}
 	asked := slices.Contains(f.modes, string(apiserver.TypeWebhook))
 	switch {
@@ -46,6 +51,23 @@ func (f *Flags) authorize(c *auth.Config) error {
 	return nil
 }
 
+// policyFile reads the policies of mode ABAC.
+func (f *Flags) policyFile(c *auth.Config, asked bool) error {
+	switch {
+	case asked && f.policies == "":
+		return errors.New("authorization-mode ABAC's authorization policy file not passed")
+	case !asked && f.policies != "":
+		return errors.New("cannot specify --authorization-policy-file without mode ABAC")
+	case !asked:
+		return nil
+	}
+	policies, err := abac.Open(string(f.policies))
+	if err == nil {
+		c.Authorization.ABAC = policies
+	}
+	return err
+}
+
 func (f *Flags) authorizationFile(c *auth.Config) error {
 	file := string(f.authorization)
 	data, err := configfile.Read(file)
@@ -55,6 +77,10 @@ func (f *Flags) authorizationFile(c *auth.Config) error {
 	config, err := configfile.Decode[*apiserver.AuthorizationConfiguration](data)
 	if err != nil {
 		return fmt.Errorf("--authorization-config %s: %w", file, err)
+	}
+	asked := slices.ContainsFunc(config.Authorizers, func(a apiserver.AuthorizerConfiguration) bool { return a.Type == chain.ABAC })
+	if err := f.policyFile(c, asked); err != nil {
+		return err
 	}
 	c.Authorization.Authorization, c.Authorization.File, c.Authorization.Data = config, file, data
 	return nil

@@ -37,6 +37,7 @@ type Flags struct {
 	}
 	modes         []string
 	authorization configfile.Path
+	policies      configfile.Path
 	webhook       struct {
 		kubeconfig                  configfile.Path
 		version                     string
@@ -63,7 +64,8 @@ func (f *Flags) Add(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&h.UID, "requestheader-uid-headers", []string{"X-Remote-Uid"}, "headers with the user's uid")
 	fs.StringSliceVar(&h.Group, "requestheader-group-headers", []string{"X-Remote-Group"}, "headers with the user's groups")
 	fs.StringSliceVar(&h.ExtraPrefix, "requestheader-extra-headers-prefix", []string{"X-Remote-Extra-"}, "prefixes of headers with more about the user")
-	fs.StringSliceVar(&f.modes, "authorization-mode", []string{chain.Node, chain.RBAC}, "authorizers in order: Node, RBAC, Webhook, AlwaysAllow, AlwaysDeny")
+	fs.StringSliceVar(&f.modes, "authorization-mode", []string{chain.Node, chain.RBAC}, "authorizers in order: Node, RBAC, ABAC, Webhook, AlwaysAllow, AlwaysDeny")
+	fs.Var(&f.policies, "authorization-policy-file", "file with the policies of mode ABAC, one in a line")
 	fs.Var(&f.authorization, "authorization-config", "file with an AuthorizationConfiguration; read again when it changes")
 	fs.Var(&f.webhook.kubeconfig, "authorization-webhook-config-file", "kubeconfig of a webhook that answers SubjectAccessReviews")
 	fs.StringVar(&f.webhook.version, "authorization-webhook-version", "v1beta1", "version of authorization.k8s.io that the webhook speaks")

@@ -43,6 +43,7 @@ const (
 func TestRulesBetweenFlags(t *testing.T) {
 	authn, authz, hook := file(t, authentication), file(t, authorization), authtest.Webhook(t, nil)
 	anonymous := file(t, authentication+"anonymous: {enabled: true, conditions: [{path: /livez}, {path: /readyz}]}\n")
+	policies, abac := file(t, `{"user":"alice"}`), file(t, strings.ReplaceAll(strings.ReplaceAll(authorization, "RBAC", "ABAC"), "rbac", "abac"))
 	const issuer = "--oidc-issuer-url=https://issuer.example"
 	tests := []struct {
 		name string
@@ -62,6 +63,10 @@ func TestRulesBetweenFlags(t *testing.T) {
 		{"a file and a webhook", []string{"--authorization-config", authz, "--authorization-webhook-version=v1"}, "--authorization-config can not be specified when"},
 		{"a webhook without its kubeconfig", []string{"--authorization-mode=Webhook"}, "authorization-mode Webhook's authorization config file not passed"},
 		{"a kubeconfig without the webhook", []string{"--authorization-webhook-config-file", hook}, "cannot specify --authorization-webhook-config-file without mode Webhook"},
+		{"ABAC without its policies", []string{"--authorization-mode=ABAC"}, "authorization-mode ABAC's authorization policy file not passed"},
+		{"policies without ABAC", []string{"--authorization-policy-file", policies}, "cannot specify --authorization-policy-file without mode ABAC"},
+		{"ABAC", []string{"--authorization-mode=RBAC,ABAC", "--authorization-policy-file", policies}, ""},
+		{"ABAC in a file", []string{"--authorization-config", abac, "--authorization-policy-file", policies}, ""},
 		{"modes with a webhook", []string{"--authorization-mode=Node,Webhook,RBAC", "--authorization-webhook-config-file", hook}, ""},
 	}
 	for _, tt := range tests {

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
 	"k8s.io/utils/clock"
 
+	"proa/internal/apis/expression"
 	"proa/internal/configfile"
 )
 
@@ -64,6 +65,7 @@ func New(c Config) (*Authenticator, error) {
 	if len(c.Algorithms) == 0 {
 		c.Algorithms = oidc.AllValidSigningAlgorithms()
 	}
+	expression.Environment()
 	a := &Authenticator{config: c, compiler: authenticationcel.NewDefaultCompiler()}
 	if err := a.validate(c.Authentication); err != nil {
 		return nil, err

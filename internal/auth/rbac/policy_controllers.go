@@ -84,7 +84,7 @@ func controllerPolicies() []policy {
 			on(read, core, "pods"),
 			on("update", core, "pods/finalizers"),
 			on("get list watch create delete", res, "resourceclaims"),
-			on("update patch", res, "resourceclaims resourceclaims/status"),
+			on("update patch", res, "resourceclaims resourceclaims/status resourceclaims/binding"),
 			on(read, res, "resourceclaimtemplates"),
 			on("update patch", core, "pods/status"),
 			events()),

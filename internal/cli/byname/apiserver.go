@@ -160,6 +160,7 @@ func (s *apiServer) config() (c controlplane.Config, err error) {
 		if c.Trust.ClientCA, err = os.ReadFile(s.clientCAFile); err != nil {
 			return c, fmt.Errorf("--client-ca-file: %w", err)
 		}
+		c.Auth.ClientCAFile, c.Auth.ClientCAData = s.clientCAFile, c.Trust.ClientCA
 	}
 	return c, s.Flags.Apply(&c)
 }

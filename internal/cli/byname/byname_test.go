@@ -38,8 +38,8 @@ var envtestFlags = map[string]string{
 		"enable-admission-plugins etcd-prefix etcd-servers feature-gates runtime-config secure-port service-account-issuer service-account-key-file " +
 		"service-account-signing-key-file service-cluster-ip-range tls-cert-file tls-private-key-file",
 	"kube-controller-manager": "node-monitor-period node-monitor-grace-period kubeconfig authorization-always-allow-paths bind-address secure-port root-ca-file " +
-		"service-account-private-key-file leader-elect controllers",
-	"kube-scheduler": "kubeconfig authorization-always-allow-paths bind-address secure-port config leader-elect",
+		"service-account-private-key-file leader-elect controllers feature-gates kube-api-qps kube-api-burst",
+	"kube-scheduler": "kubeconfig authorization-always-allow-paths bind-address secure-port config leader-elect feature-gates kube-api-qps kube-api-burst",
 }
 
 var daemons = map[string]func() daemon{
@@ -87,6 +87,12 @@ func TestWhatUpstreamRefusesIsRefused(t *testing.T) {
 		{"a range that is none", "kube-apiserver", append(enough, "--service-cluster-ip-range=x"), `--service-cluster-ip-range: netip.ParsePrefix("x"): no '/'`},
 		{"an unknown controller", "kube-controller-manager", []string{"--kubeconfig=/none", "--controllers=nope"}, "stat /none: no such file or directory"},
 		{"a range for nobody", "kube-controller-manager", []string{"--cluster-cidr=10.0.0.0/16"}, "--cluster-cidr needs --allocate-node-cidrs"},
+		{"workers that do nothing", "kube-controller-manager", []string{"--concurrent-job-syncs=0"}, "concurrent-job-syncs must be greater than 0, but got 0"},
+		{"too many workers", "kube-controller-manager", []string{"--concurrent-service-endpoint-syncs=51"}, "concurrent-service-endpoint-syncs must not be more than 50, but got 51"},
+		{"a gate that no controller knows", "kube-controller-manager", []string{"--master=http://127.0.0.1:1", "--feature-gates=Nope=true"}, "--feature-gates: unrecognized feature gate: Nope"},
+		{"a gate that no scheduler knows", "kube-scheduler", []string{"--master=http://127.0.0.1:1", "--feature-gates=Nope=true"}, "--feature-gates: unrecognized feature gate: Nope"},
+		{"a migration that is off", "kube-controller-manager", []string{"--leader-migration-config=/none"}, "--leader-migration-config needs --enable-leader-migration"},
+		{"a migration file that is not there", "kube-controller-manager", []string{"--enable-leader-migration", "--leader-migration-config=/none"}, `unable to read leader migration configuration from "/none": open /none: no such file or directory`},
 		{"a lock in Endpoints", "kube-controller-manager", append(elects, "--leader-elect-resource-lock=endpoints"), "error creating lock: endpoints lock is removed, migrate to leases"},
 		{"a lock in a ConfigMap", "kube-controller-manager", append(elects, "--leader-elect-resource-lock=configmaps"), "error creating lock: configmaps lock is removed, migrate to leases"},
 		{"a lock in Endpoints and a Lease", "kube-controller-manager", append(elects, "--leader-elect-resource-lock=endpointsleases"), "error creating lock: endpointsleases lock is removed, migrate to leases"},

@@ -18,6 +18,11 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/component-base/config"
 	"k8s.io/component-base/config/options"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo/leaderelection"
+	_ "k8s.io/component-base/metrics/prometheus/restclient"
+
+	"proa/internal/apis"
+	"proa/internal/apis/builtin"
 )
 
 // remote is a daemon's way to the API server, and its turn among its like.
@@ -28,6 +33,8 @@ type remote struct {
 	qps        float32
 	burst      int32
 	leader     config.LeaderElectionConfiguration
+	identity   string // of this process among those that elect
+	gates      string
 }
 
 func (r *remote) add(fs *pflag.FlagSet, component string) {
@@ -36,6 +43,7 @@ func (r *remote) add(fs *pflag.FlagSet, component string) {
 	fs.StringVar(&r.master, "master", "", "address of the API server, instead of the kubeconfig's")
 	fs.Float32Var(&r.qps, "kube-api-qps", 0, "requests per second that the API server is asked at most; 0: no limit")
 	fs.Int32Var(&r.burst, "kube-api-burst", 0, "requests at once that --kube-api-qps lets pass")
+	fs.StringVar(&r.gates, "feature-gates", "", "features that are on or off, as A=true,B=false: the kinds and fields that they bring are known here")
 	r.leader.LeaderElect = true
 	r.leader.LeaseDuration.Duration = 15 * time.Second
 	r.leader.RenewDeadline.Duration = 10 * time.Second
@@ -58,6 +66,15 @@ func (r *remote) access() (*rest.Config, error) {
 	return c, nil
 }
 
+// catalogue is what the API server may serve under --feature-gates.
+func (r *remote) catalogue() (*apis.Catalogue, error) {
+	gates, served, err := builtin.Options{FeatureGates: r.gates}.Parse()
+	if err != nil {
+		return nil, err
+	}
+	return builtin.Serving(gates, served), nil
+}
+
 var errNotLeader = errors.New("leaderelection lost")
 
 // whileLeading runs work while this process is the leader, at once where nobody
@@ -70,25 +87,30 @@ func (r *remote) whileLeading(ctx context.Context, access *rest.Config, work fun
 	if err != nil {
 		return err
 	}
+	r.identity = host + "_" + string(uuid.NewUUID())
+	return r.whileHolding(ctx, access, r.leader.ResourceLock, r.leader.ResourceName, work)
+}
+
+// whileHolding is whileLeading for a lock of a kind and name.
+func (r *remote) whileHolding(ctx context.Context, access *rest.Config, kind, name string, work func(context.Context) error) error {
 	api, err := kubernetes.NewForConfig(rest.AddUserAgent(rest.CopyConfig(access), "leader-election"))
 	if err != nil {
 		return err
 	}
-	identity := host + "_" + string(uuid.NewUUID())
-	lock, err := resourcelock.New(r.leader.ResourceLock, r.leader.ResourceNamespace, r.leader.ResourceName,
-		api.CoreV1(), api.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: identity})
+	lock, err := resourcelock.New(kind, r.leader.ResourceNamespace, name,
+		api.CoreV1(), api.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: r.identity})
 	if err != nil {
 		return fmt.Errorf("error creating lock: %w", err)
 	}
 	leading := make(chan context.Context, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: lock, Name: r.component, ReleaseOnCancel: true,
+		Lock: lock, Name: name, ReleaseOnCancel: true,
 		LeaseDuration: r.leader.LeaseDuration.Duration, RenewDeadline: r.leader.RenewDeadline.Duration, RetryPeriod: r.leader.RetryPeriod.Duration,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) { leading <- ctx },
 			OnStoppedLeading: func() {},
 			OnNewLeader: func(id string) {
-				slog.Info("Leader", "component", r.component, "leader", id, "self", id == identity)
+				slog.Info("Leader", "lease", name, "leader", id, "self", id == r.identity)
 			},
 		},
 	})

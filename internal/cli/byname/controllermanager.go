@@ -15,18 +15,21 @@ import (
 	"k8s.io/client-go/rest"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
+	migration "k8s.io/controller-manager/config"
 	"k8s.io/utils/clock"
 
-	"proa/internal/apis/builtin"
 	"proa/internal/auth/pki"
 	"proa/internal/auth/token"
 	"proa/internal/client"
+	"proa/internal/controllers/horizontalpodautoscaler"
+	"proa/internal/controllers/legacytokencleaner"
 	"proa/internal/controllers/nodelifecycle"
 	"proa/internal/manager"
 )
 
 // ControllerManager is kube-controller-manager: the controllers, over the API of
-// a server elsewhere. All of them write as the kubeconfig's user.
+// a server elsewhere. They write as the kubeconfig's user, or each as a service
+// account of its own.
 func ControllerManager(args []string) int {
 	return execute(command("kube-controller-manager", "The controllers of a cluster", &controllerManager{}), args[1:])
 }
@@ -35,6 +38,11 @@ type controllerManager struct {
 	status
 	remote
 	controllers    []string
+	syncs          concurrency
+	migration      leaderMigration
+	ownAccounts    bool
+	tokenPeriod    time.Duration
+	keepMounted    bool
 	rootCAFile     string
 	accountKeyFile string
 	signing        struct{ cert, key string }
@@ -50,6 +58,12 @@ func (m *controllerManager) add(fs *pflag.FlagSet) {
 	all, off := manager.Names()
 	fs.StringSliceVar(&m.controllers, "controllers", []string{"*"}, fmt.Sprintf(
 		"controllers that run: '*' is all that are on by default, 'foo' and '-foo' are one. All: %s. Off by default: %s", strings.Join(all, ", "), strings.Join(off, ", ")))
+	m.syncs = defaultSyncs()
+	m.syncs.add(fs)
+	m.migration.add(fs)
+	fs.BoolVar(&m.ownAccounts, "use-service-account-credentials", false, "let each controller write as a service account of its own")
+	fs.DurationVar(&m.tokenPeriod, "legacy-service-account-token-clean-up-period", legacytokencleaner.DefaultPeriod, "how long a token in a Secret may lie unused before it becomes invalid, and then before it goes")
+	fs.BoolVar(&m.keepMounted, "disable-force-detach-on-timeout", false, "never detach by force what an unhealthy node has mounted, unless it is marked as out of service")
 	fs.StringVar(&m.rootCAFile, "root-ca-file", "", "certificate authorities that service accounts are told to trust")
 	fs.StringVar(&m.accountKeyFile, "service-account-private-key-file", "", "PEM key that signs the tokens of Secrets")
 	fs.StringVar(&m.signing.cert, "cluster-signing-cert-file", "", "certificate of the authority that signs certificate requests")
@@ -68,27 +82,39 @@ func (m *controllerManager) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	migration, err := m.migration.read()
+	if err != nil {
+		return err
+	}
 	access, err := m.access()
 	if err != nil {
 		return err
 	}
-	catalogue := builtin.Catalogue()
+	catalogue, err := m.catalogue()
+	if err != nil {
+		return err
+	}
 	if m.reviewer, err = client.NewHTTP(access, catalogue); err != nil {
 		return err
 	}
 	config.Catalogue = catalogue
 	config.As = func(string) client.API { return m.reviewer }
+	config.Registry = m.metrics
+	if config.Metrics, err = horizontalpodautoscaler.NewRaw(access); err != nil {
+		return err
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return m.status.run(ctx) })
 	g.Go(func() error {
-		return m.whileLeading(ctx, access, func(ctx context.Context) error { return m.control(ctx, access, config) })
+		return m.whileLeading(ctx, access, func(ctx context.Context) error { return m.control(ctx, access, config, migration) })
 	})
 	return g.Wait()
 }
 
-func (m *controllerManager) control(ctx context.Context, access *rest.Config, config manager.Config) error {
+// control runs the controllers that belong to this process.
+func (m *controllerManager) control(ctx context.Context, access *rest.Config, config manager.Config, migration *migration.LeaderMigrationConfiguration) error {
 	config.Cache = client.NewCache(m.reviewer)
-	managing, err := manager.New(ctx, config)
+	managing, err := m.manager(ctx, access, config)
 	if err != nil {
 		return err
 	}
@@ -98,14 +124,40 @@ func (m *controllerManager) control(ctx context.Context, access *rest.Config, co
 	g.Go(func() error { return config.Cache.Run(ctx) })
 	g.Go(func() error {
 		_ = config.Cache.WaitForSync(ctx) // when ctx ends first, the controllers only clean up
-		return managing.Run(ctx)
+		if migration == nil || !m.leader.LeaderElect {
+			return managing.Run(ctx)
+		}
+		g.Go(func() error {
+			return m.whileHolding(ctx, access, migration.ResourceLock, migration.LeaderName, managing.Part(underLease(migration, m.component, true)).Run)
+		})
+		return managing.Part(underLease(migration, m.component, false)).Run(ctx)
 	})
 	return g.Wait()
 }
 
+// manager makes the controllers, with their accounts where they have their own.
+func (m *controllerManager) manager(ctx context.Context, access *rest.Config, config manager.Config) (*manager.Manager, error) {
+	if !m.ownAccounts {
+		return manager.New(ctx, config)
+	}
+	accounts, err := newAccounts(access, config.Catalogue)
+	if err != nil {
+		return nil, err
+	}
+	config.As = accounts.as
+	managing, err := manager.New(ctx, config)
+	if err = errors.Join(accounts.err, err); err != nil {
+		return nil, err
+	}
+	return managing, nil
+}
+
 // config is what the flags say, but for the way to the API.
 func (m *controllerManager) config() (c manager.Config, err error) {
-	c = manager.Config{Controllers: m.controllers, TerminatedPods: m.terminatedPods, NodePeriods: m.nodes}
+	c = manager.Config{Controllers: m.controllers, TerminatedPods: m.terminatedPods, NodePeriods: m.nodes, Workers: m.syncs.workers(), LegacyTokenPeriod: m.tokenPeriod, KeepMounted: m.keepMounted}
+	if err := m.syncs.validate(); err != nil {
+		return c, err
+	}
 	if c.TerminatedPods <= 0 {
 		c.TerminatedPods = -1
 	}

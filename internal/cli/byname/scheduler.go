@@ -3,14 +3,19 @@ package byname
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/clock"
 
-	"proa/internal/apis/builtin"
 	"proa/internal/client"
 	"proa/internal/scheduler"
 	schedulerconfig "proa/internal/scheduler/config"
@@ -57,20 +62,30 @@ func (s *schedulerDaemon) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.reviewer, err = client.NewHTTP(access, builtin.Catalogue()); err != nil {
+	catalogue, err := s.catalogue()
+	if err != nil {
+		return err
+	}
+	if s.reviewer, err = client.NewHTTP(access, catalogue); err != nil {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.status.run(ctx) })
 	g.Go(func() error {
-		return s.whileLeading(ctx, access, func(ctx context.Context) error { return s.schedule(ctx, settings) })
+		return s.whileLeading(ctx, access, func(ctx context.Context) error { return s.schedule(ctx, access, settings) })
 	})
 	return g.Wait()
 }
 
-func (s *schedulerDaemon) schedule(ctx context.Context, settings schedulerconfig.Settings) error {
+func (s *schedulerDaemon) schedule(ctx context.Context, access *rest.Config, settings schedulerconfig.Settings) error {
 	cache := client.NewCache(s.reviewer)
-	scheduling, err := scheduler.New(scheduler.Config{Settings: settings, Cache: cache, Clock: clock.RealClock{}, Metrics: s.metrics})
+	groups, err := servesPodGroups(access)
+	if err != nil {
+		return err
+	}
+	scheduling, err := scheduler.New(scheduler.Config{
+		Settings: settings, Cache: cache, Clock: clock.RealClock{}, Metrics: s.metrics, PodGroups: groups,
+	})
 	if err != nil {
 		return err
 	}
@@ -83,4 +98,20 @@ func (s *schedulerDaemon) schedule(ctx context.Context, settings schedulerconfig
 		return scheduling.Run(ctx)
 	})
 	return g.Wait()
+}
+
+// servesPodGroups asks the server, which alone knows its gates.
+func servesPodGroups(access *rest.Config) (bool, error) {
+	d, err := discovery.NewDiscoveryClientForConfig(access)
+	if err != nil {
+		return false, err
+	}
+	served, err := d.ServerResourcesForGroupVersion(schedulingv1beta1.SchemeGroupVersion.String())
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("discover pod groups: %w", err)
+	}
+	return slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Name == "podgroups" }), nil
 }

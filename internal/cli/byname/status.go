@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/component-base/metrics/legacyregistry"
 
 	"proa/internal/client"
 )
@@ -71,7 +72,7 @@ func (s *status) handler() http.Handler {
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
 	}
-	mux.Handle("/metrics", promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}))
+	mux.Handle("/metrics", promhttp.HandlerFor(prometheus.Gatherers{s.metrics, legacyregistry.DefaultGatherer}, promhttp.HandlerOpts{}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.isOpen(r.URL.Path) {
 			mux.ServeHTTP(w, r)

@@ -201,7 +201,7 @@ func TestACertificateIsRenewedBeforeItsEndAndKept(t *testing.T) {
 			anHour := func(template *x509.Certificate, public crypto.PublicKey, _ time.Duration) ([]byte, error) {
 				return authority.Cluster.Sign(template, public, time.Hour)
 			}
-			return []controllertest.Runner{csr.New(c, anHour, csr.Serving{})}
+			return []controllertest.Runner{csr.NewApproving(c, csr.Serving{}), csr.NewSigning(c, anHour)}
 		})()
 		changes := 0
 		config := CertificateConfig{

@@ -47,7 +47,7 @@ func New(c controllers.Config) *Controller {
 		secrets:    client.Shared[*corev1.Secret](c.Cache),
 		clock:      c.Clock,
 	}
-	b.loop = controllers.NewLoop("bootstrapsigner", c, b.reconcile)
+	b.loop = controllers.NewLoop("bootstrap_signer_queue", c, b.reconcile)
 	b.configMaps.OnChange(func(_, cm *corev1.ConfigMap) {
 		if cm != nil && cm.Namespace == signed.Namespace && cm.Name == signed.Name {
 			b.loop.Enqueue(signed)

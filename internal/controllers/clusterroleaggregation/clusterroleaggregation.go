@@ -27,7 +27,7 @@ const aggregating = "aggregating"
 // New returns a controller that reads through c.Cache.
 func New(c controllers.Config) *Controller {
 	a := &Controller{roles: client.Shared[*rbacv1.ClusterRole](c.Cache)}
-	a.loop = controllers.NewLoop("clusterrole-aggregation", c, a.reconcile)
+	a.loop = controllers.NewLoop("ClusterRoleAggregator", c, a.reconcile)
 	a.roles.AddIndex(aggregating, func(r *rbacv1.ClusterRole) []string {
 		if r.AggregationRule == nil {
 			return nil

@@ -40,7 +40,7 @@ func New(c controllers.Config, ca []byte) *Controller {
 		},
 	}
 	c.Workers = 1
-	b.loop = controllers.NewLoop("clustertrustbundle-publisher", c, b.reconcile)
+	b.loop = controllers.NewLoop("ca_cert_publisher_cluster_trust_bundles", c, b.reconcile)
 	b.bundles.OnChange(func(_, _ *certificatesv1.ClusterTrustBundle) { b.enqueue() })
 	return b
 }

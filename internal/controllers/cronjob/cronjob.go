@@ -9,6 +9,7 @@ import (
 	"time"
 	_ "time/tzdata" // spec.timeZone works on hosts without a zone database
 
+	"github.com/prometheus/client_golang/prometheus"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -35,6 +36,7 @@ type Controller struct {
 	owned    *ownership.Claims[*batchv1.Job]
 	events   controllers.EventRecorder
 	clock    clock.PassiveClock
+	late     prometheus.Histogram // Jobs that were created after their time
 }
 
 // New returns the CronJob controller.
@@ -44,9 +46,14 @@ func New(c controllers.Config) *Controller {
 		jobs:     client.Shared[*batchv1.Job](c.Cache),
 		events:   c.Events(name),
 		clock:    c.Clock,
+		late: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "cronjob_controller_job_creation_skew_duration_seconds", Help: "[STABLE] Time between when a cronjob is scheduled to be run, and when the corresponding job is created",
+			Buckets: prometheus.ExponentialBuckets(1, 2, 10),
+		}),
 	}
+	c.Register(j.late)
 	j.owned = ownership.New(j.jobs, kind)
-	j.loop = controllers.NewLoop(name, c, j.reconcile)
+	j.loop = controllers.NewLoop("cronjob", c, j.reconcile)
 	j.cronJobs.OnChange(func(_, cj *batchv1.CronJob) {
 		if cj != nil {
 			j.loop.EnqueueObject(cj)
@@ -239,6 +246,7 @@ func (c *Controller) create(ctx context.Context, current, cj *batchv1.CronJob, d
 		c.events.Eventf(current, corev1.EventTypeWarning, "FailedCreate", "Error creating job: %v", err)
 		return fmt.Errorf("create job %s: %w", jobName, err)
 	default:
+		c.late.Observe(job.CreationTimestamp.Sub(due).Seconds())
 		c.events.Eventf(current, corev1.EventTypeNormal, "SuccessfulCreate", "Created job %v", job.Name)
 	}
 	cj.Status.Active = append(cj.Status.Active, corev1.ObjectReference{

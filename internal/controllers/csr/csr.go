@@ -10,7 +10,6 @@ import (
 	"encoding/pem"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -25,9 +24,9 @@ import (
 // Sign certifies a public key as template says, for the given time.
 type Sign func(template *x509.Certificate, public crypto.PublicKey, life time.Duration) (certPEM []byte, err error)
 
-// Controller approves, signs and removes requests.
+// Controller does one of three things to requests: it approves, signs or removes them.
 type Controller struct {
-	loops    []*controllers.Loop
+	loop     *controllers.Loop
 	api      client.API
 	requests *client.Informer[*certificatesv1.CertificateSigningRequest]
 	nodes    *client.Informer[*corev1.Node]
@@ -36,40 +35,49 @@ type Controller struct {
 	serving  Serving
 }
 
-// New returns a controller that signs with sign, unless that is nil, and approves
-// serving certificates of nodes within the limits of serving.
-func New(c controllers.Config, sign Sign, serving Serving) *Controller {
-	r := &Controller{
-		api: c.Cache.API(), requests: client.Shared[*certificatesv1.CertificateSigningRequest](c.Cache),
-		nodes: client.Shared[*corev1.Node](c.Cache), clock: c.Clock, sign: sign, serving: serving,
-	}
-	r.loops = []*controllers.Loop{
-		controllers.NewLoop("csrapproving", c, r.approve),
-		controllers.NewLoop("csrcleaner", c, r.clean),
-	}
-	if sign != nil {
-		r.loops = append(r.loops, controllers.NewLoop("csrsigning", c, r.issue))
-	}
-	r.requests.OnChange(func(_, csr *certificatesv1.CertificateSigningRequest) {
-		if csr != nil {
-			for _, l := range r.loops {
-				l.EnqueueObject(csr)
-			}
-		}
-	})
+// NewApproving returns a controller that approves requests of node agents, those
+// for serving certificates within the limits of serving.
+func NewApproving(c controllers.Config, serving Serving) *Controller {
+	r := newController(c)
+	r.nodes, r.serving = client.Shared[*corev1.Node](c.Cache), serving
+	r.reconcileWith(controllers.NewLoop("csrapproving", c, r.approve))
 	r.watchNodes()
 	return r
 }
 
-// Run works until ctx ends.
-func (c *Controller) Run(ctx context.Context) error {
-	var running sync.WaitGroup
-	for _, l := range c.loops {
-		running.Go(func() { _ = l.Run(ctx) })
-	}
-	running.Wait()
-	return nil
+// NewSigning returns a controller that signs approved requests with sign.
+func NewSigning(c controllers.Config, sign Sign) *Controller {
+	r := newController(c)
+	r.sign = sign
+	r.reconcileWith(controllers.NewLoop("csrsigning", c, r.issue))
+	return r
 }
+
+// NewCleaning returns a controller that removes old requests.
+func NewCleaning(c controllers.Config) *Controller {
+	r := newController(c)
+	r.reconcileWith(controllers.NewLoop("csrcleaner", c, r.clean))
+	return r
+}
+
+func newController(c controllers.Config) *Controller {
+	return &Controller{
+		api: c.Cache.API(), clock: c.Clock,
+		requests: client.Shared[*certificatesv1.CertificateSigningRequest](c.Cache),
+	}
+}
+
+func (c *Controller) reconcileWith(l *controllers.Loop) {
+	c.loop = l
+	c.requests.OnChange(func(_, csr *certificatesv1.CertificateSigningRequest) {
+		if csr != nil {
+			l.EnqueueObject(csr)
+		}
+	})
+}
+
+// Run works until ctx ends.
+func (c *Controller) Run(ctx context.Context) error { return c.loop.Run(ctx) }
 
 func has(csr *certificatesv1.CertificateSigningRequest, kind certificatesv1.RequestConditionType) bool {
 	return slices.ContainsFunc(csr.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool { return c.Type == kind })

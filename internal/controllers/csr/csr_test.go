@@ -50,7 +50,7 @@ func run(t *testing.T, allowed map[string]string, test func(w *controllertest.Wo
 		}
 		defer w.Start(func(c controllers.Config) []controllertest.Runner {
 			c.Cache = c.Cache.As(reviewing{c.Cache.API(), allowed})
-			return []controllertest.Runner{New(c, ca.Cluster.Sign, serving)}
+			return []controllertest.Runner{NewApproving(c, serving), NewSigning(c, ca.Cluster.Sign), NewCleaning(c)}
 		})()
 		test(w, ca)
 	})

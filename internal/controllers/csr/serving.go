@@ -50,7 +50,7 @@ func (c *Controller) watchNodes() {
 		}
 		for _, csr := range c.requests.Select("", labels.Everything()) {
 			if csr.Spec.Username == nodePrefix+n.Name && csr.Spec.SignerName == certificatesv1.KubeletServingSignerName {
-				c.loops[0].EnqueueObject(csr)
+				c.loop.EnqueueObject(csr)
 			}
 		}
 	})

@@ -65,7 +65,7 @@ func New(c controllers.Config) *Controller {
 	d.failed.Clock = c.Clock
 	d.history = ownership.New(d.revisions, kind)
 	d.history.QuietAdditions = true
-	d.loop = controllers.NewLoop(name, c, d.reconcile)
+	d.loop = controllers.NewLoop("daemonset", c, d.reconcile)
 	d.sets.OnChange(func(_, ds *appsv1.DaemonSet) {
 		if ds != nil {
 			d.loop.EnqueueObject(ds)

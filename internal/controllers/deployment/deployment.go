@@ -52,7 +52,7 @@ func New(c controllers.Config) *Controller {
 		clock:       c.Clock,
 	}
 	d.claims = ownership.New(d.sets, kind)
-	d.loop = controllers.NewLoop(name, c, d.reconcile)
+	d.loop = controllers.NewLoop("deployment", c, d.reconcile)
 	d.deployments.OnChange(func(_, new *appsv1.Deployment) {
 		if new != nil {
 			d.loop.EnqueueObject(new)

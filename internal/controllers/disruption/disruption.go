@@ -59,7 +59,7 @@ func New(c controllers.Config, catalogue *apis.Catalogue) *Controller {
 		clock:       c.Clock,
 	}
 	d.loop = controllers.NewLoop("disruption", c, d.reconcile)
-	d.stale = controllers.NewLoop("stale-pod-disruption", c, d.reconcilePod)
+	d.stale = controllers.NewLoop("stale_pod_disruption", c, d.reconcilePod)
 	d.budgets.OnChange(func(_, pdb *policyv1.PodDisruptionBudget) {
 		if pdb != nil {
 			d.loop.EnqueueObject(pdb)

@@ -45,7 +45,7 @@ func New(c controllers.Config) *Controller {
 		triggers:  endpointsliceutil.NewTriggerTimeTracker(),
 		events:    c.Events("endpoint-controller"),
 	}
-	e.loop = controllers.NewLoop("endpoints", c, e.reconcile)
+	e.loop = controllers.NewLoop("endpoint", c, e.reconcile)
 	e.services.OnChange(func(old, svc *corev1.Service) {
 		if svc == nil {
 			svc = old

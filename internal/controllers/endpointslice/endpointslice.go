@@ -13,6 +13,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/endpointslice"
+	endpointslicemetrics "k8s.io/endpointslice/metrics"
 	"k8s.io/endpointslice/topologycache"
 	endpointsliceutil "k8s.io/endpointslice/util"
 	"k8s.io/klog/v2"
@@ -71,7 +72,10 @@ func New(c controllers.Config) *Controller {
 	e.reconciler = endpointslice.NewReconciler(e.clientset, nodeLister{e.nodes}, maxEndpointsPerSlice,
 		e.tracker, e.topology, c.Events("endpoint-slice-controller"), name,
 		endpointslice.WithPreferSameTrafficDistributionEnabled(true))
-	e.loop = controllers.NewLoop("endpointslice", c, e.reconcile)
+	if c.Metrics != nil {
+		endpointslicemetrics.RegisterMetrics() // upstream's library measures for the whole process
+	}
+	e.loop = controllers.NewLoop("endpoint_slice", c, e.reconcile)
 	e.services.OnChange(e.serviceChanged)
 	e.pods.OnChange(e.podChanged)
 	e.slices.OnChange(e.sliceChanged)

@@ -48,7 +48,7 @@ func New(c controllers.Config) *Controller {
 		}
 		return []string{ownerOf(s).String()}
 	})
-	m.loop = controllers.NewLoop("endpointslicemirroring", c, m.reconcile)
+	m.loop = controllers.NewLoop("endpoint_slice_mirroring", c, m.reconcile)
 	m.endpoints.OnChange(func(old, ep *corev1.Endpoints) {
 		if ep == nil {
 			ep = old

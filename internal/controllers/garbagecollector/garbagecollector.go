@@ -46,7 +46,7 @@ func New(c controllers.Config, catalogue *apis.Catalogue) *Controller {
 		api: c.Cache.API(), config: c, catalogue: catalogue, graph: newGraph(catalogue),
 		absent: lru.New(rememberedAbsent), events: c.Events("garbage-collector-controller"),
 	}
-	g.loop = controllers.NewLoop("garbagecollector", c, g.reconcile)
+	g.loop = controllers.NewLoop("garbage_collector_attempt_to_delete", c, g.reconcile)
 	return g
 }
 

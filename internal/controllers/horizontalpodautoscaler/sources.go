@@ -23,11 +23,6 @@ import (
 	"proa/internal/client"
 )
 
-// Raw reads a path of the API, as JSON; its errors are *apierrors.StatusError.
-// The groups of custom and external metrics have a resource per metric, so there
-// are no kinds for a typed client to know.
-type Raw func(ctx context.Context, path string, query url.Values) ([]byte, error)
-
 // sources are the three APIs that serve metrics.
 type sources struct {
 	api       client.API

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/prometheus/client_golang/prometheus"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -39,29 +38,25 @@ type Controller struct {
 	control *podcontrol.Control
 	events  controllers.EventRecorder
 	clock   clock.PassiveClock
-	foreign *prometheus.CounterVec // Jobs of other managers that have come
+	measure *measures
 }
 
 // New returns the Job controller.
 func New(c controllers.Config) *Controller {
 	events := c.Events(name)
 	j := &Controller{
-		jobs:   client.Shared[*batchv1.Job](c.Cache),
-		pods:   client.Shared[*corev1.Pod](c.Cache),
-		events: events,
-		clock:  c.Clock,
-		foreign: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "job_controller_jobs_by_external_controller_total", Help: "[ALPHA] The number of Jobs managed by an external controller",
-		}, []string{"controller_name"}),
+		jobs:    client.Shared[*batchv1.Job](c.Cache),
+		pods:    client.Shared[*corev1.Pod](c.Cache),
+		events:  events,
+		clock:   c.Clock,
+		measure: newMeasures(),
 	}
-	if c.Metrics != nil {
-		c.Metrics.MustRegister(j.foreign)
-	}
+	c.Register(j.measure.collectors()...)
 	j.claims = ownership.New(j.pods, kind)
 	j.claims.Finalizers = []string{batchv1.JobTrackingFinalizer}
 	j.control = podcontrol.New(j.pods, events)
-	j.loop = controllers.NewLoop(name, c, j.reconcile)
-	j.orphans = controllers.NewLoop(name+"-orphans", c, j.releaseOrphan)
+	j.loop = controllers.NewLoop("job", c, j.reconcile)
+	j.orphans = controllers.NewLoop("job_orphan_pod", c, j.releaseOrphan)
 	j.pods.AddIndex(trackedIndex, func(pod *corev1.Pod) []string {
 		if key, ok := j.claims.OwnerKey(pod); ok && tracked(pod) {
 			return []string{key.String()}
@@ -72,7 +67,7 @@ func New(c controllers.Config) *Controller {
 		if job == nil {
 			job = old // its pods keep the finalizer
 		} else if old == nil && !managed(job) {
-			j.foreign.WithLabelValues(*job.Spec.ManagedBy).Inc()
+			j.measure.foreign.WithLabelValues(*job.Spec.ManagedBy).Inc()
 		}
 		j.loop.EnqueueObject(job)
 	})
@@ -148,6 +143,13 @@ func (c *Controller) sync(ctx context.Context, current *batchv1.Job, s *sync, se
 	s.start()
 	s.judge()
 	p := s.planPods()
+	began := c.clock.Now()
+	result, err := c.carryOut(ctx, current, s, p, selector)
+	c.measure.synced(current, p, err, c.clock.Since(began))
+	return result, err
+}
+
+func (c *Controller) carryOut(ctx context.Context, current *batchv1.Job, s *sync, p plan, selector labels.Selector) (controllers.Result, error) {
 	manageErr := c.apply(ctx, current, s, p)
 	s.countPods(c.owned(s.job, selector))
 	if s.finish == nil && s.job.Status.Active == 0 && s.completed() {

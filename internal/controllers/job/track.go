@@ -44,6 +44,7 @@ func (c *Controller) track(ctx context.Context, current *batchv1.Job, s *sync) e
 	_, writeErr := c.write(ctx, current, s)
 	if ends && writeErr == nil {
 		c.report(current, final)
+		c.measure.ended(current, final)
 	}
 	if err == nil && writeErr == nil && !all {
 		c.loop.EnqueueObject(s.job)

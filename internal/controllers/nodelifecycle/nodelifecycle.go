@@ -64,7 +64,7 @@ func New(c controllers.Config, p Periods) *Controller {
 		zones:  newZones(p.Monitor),
 	}
 	n.pods.AddIndex(nodeIndex, func(pod *corev1.Pod) []string { return []string{pod.Spec.NodeName} })
-	n.loop = controllers.NewLoop("node-lifecycle", c, n.reconcile)
+	n.loop = controllers.NewLoop("node_lifecycle_controller", c, n.reconcile)
 	n.nodes.OnChange(n.nodeChanged)
 	client.Shared[*coordinationv1.Lease](c.Cache).OnChange(func(_, lease *coordinationv1.Lease) {
 		if lease != nil && lease.Namespace == corev1.NamespaceNodeLease {

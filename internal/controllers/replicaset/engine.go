@@ -3,6 +3,7 @@ package replicaset
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -54,7 +55,7 @@ func NewEngine[T client.Object](c controllers.Config, kind Kind[T]) *Engine[T] {
 		control: podcontrol.New(pods, c.Events(kind.Name)),
 		clock:   c.Clock,
 	}
-	e.loop = controllers.NewLoop(kind.Name, c, e.reconcile)
+	e.loop = controllers.NewLoop(strings.ToLower(kind.Kind), c, e.reconcile)
 	e.sets.AddIndex(siblingIndex, func(obj T) []string {
 		if ref := metav1.GetControllerOfNoCopy(obj); ref != nil {
 			return []string{string(ref.UID)}

@@ -48,7 +48,7 @@ func New(c controllers.Config, catalogue *apis.Catalogue) *Controller {
 		quotas:    client.Shared[*corev1.ResourceQuota](c.Cache),
 		following: map[schema.GroupResource]bool{},
 	}
-	q.loop = controllers.NewLoop("resourcequota", c, q.reconcile)
+	q.loop = controllers.NewLoop("resourcequota_primary", c, q.reconcile)
 	q.quotas.OnChange(func(old, rq *corev1.ResourceQuota) {
 		if rq != nil && (old == nil || !equality.Semantic.DeepEqual(old.Spec, rq.Spec) || !equality.Semantic.DeepEqual(old.Status, rq.Status)) {
 			q.loop.EnqueueObject(rq)

@@ -36,7 +36,7 @@ func New(c controllers.Config, ca []byte) *Controller {
 		configMaps: client.Shared[*corev1.ConfigMap](c.Cache),
 		data:       map[string]string{"ca.crt": string(ca)},
 	}
-	r.loop = controllers.NewLoop("root-ca-certificate-publisher", c, r.reconcile)
+	r.loop = controllers.NewLoop("root_ca_cert_publisher", c, r.reconcile)
 	r.namespaces.OnChange(func(_, ns *corev1.Namespace) {
 		if ns != nil {
 			r.loop.EnqueueObject(ns)

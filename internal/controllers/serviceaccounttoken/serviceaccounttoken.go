@@ -37,8 +37,8 @@ func New(c controllers.Config, issue Issue, ca []byte) *Controller {
 		accounts: client.Shared[*corev1.ServiceAccount](c.Cache),
 		issue:    issue, ca: ca,
 	}
-	t.secretLoop = controllers.NewLoop("serviceaccount-token", c, t.fill)
-	t.accountLoop = controllers.NewLoop("serviceaccount-token-reference", c, t.forget)
+	t.secretLoop = controllers.NewLoop("serviceaccount_tokens_secret", c, t.fill)
+	t.accountLoop = controllers.NewLoop("serviceaccount_tokens_service", c, t.forget)
 	t.secrets.AddIndex(accountIndex, func(s *corev1.Secret) []string {
 		if s.Type != corev1.SecretTypeServiceAccountToken {
 			return nil

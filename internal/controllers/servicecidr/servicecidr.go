@@ -44,7 +44,7 @@ func New(c controllers.Config) *Controller {
 		events: c.Events("service-cidr-controller"),
 		clock:  c.Clock,
 	}
-	s.loop = controllers.NewLoop("service-cidr-controller", c, s.reconcile)
+	s.loop = controllers.NewLoop("ipaddresses", c, s.reconcile)
 	s.cidrs.OnChange(s.cidrChanged)
 	s.ips.OnChange(func(old, ip *networkingv1.IPAddress) {
 		if ip == nil { // one less to hold ranges back

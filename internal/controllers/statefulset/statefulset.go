@@ -55,7 +55,7 @@ func New(c controllers.Config) *Controller {
 	}
 	s.owned = ownership.New(s.pods, kind)
 	s.history = ownership.New(s.revisions, kind)
-	s.loop = controllers.NewLoop(name, c, s.reconcile)
+	s.loop = controllers.NewLoop("statefulset", c, s.reconcile)
 	s.sets.OnChange(func(_, set *appsv1.StatefulSet) {
 		if set != nil {
 			s.loop.EnqueueObject(set)

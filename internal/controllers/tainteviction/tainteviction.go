@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,6 +32,8 @@ type Controller struct {
 	clock  clock.PassiveClock
 	events controllers.EventRecorder
 
+	deleted prometheus.Counter
+
 	mu      sync.Mutex              // guards pending
 	pending map[types.UID]time.Time // since when the pod's tolerations count down
 }
@@ -43,10 +46,14 @@ func New(c controllers.Config) *Controller {
 		clock:  c.Clock,
 		events: c.Events("taint-eviction-controller"),
 
+		deleted: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "taint_eviction_controller_pod_deletions_total", Help: "[ALPHA] Total number of Pods deleted by TaintEvictionController since its start.",
+		}),
 		pending: map[types.UID]time.Time{},
 	}
+	c.Register(t.deleted)
 	t.pods.AddIndex(nodeIndex, func(pod *corev1.Pod) []string { return []string{pod.Spec.NodeName} })
-	t.loop = controllers.NewLoop("taint-eviction", c, t.reconcile)
+	t.loop = controllers.NewLoop("noexec_taint_pod", c, t.reconcile)
 	t.nodes.OnChange(t.nodeChanged)
 	t.pods.OnChange(func(old, pod *corev1.Pod) {
 		if pod == nil {
@@ -171,6 +178,7 @@ func (t *Controller) evict(ctx context.Context, pod *corev1.Pod) error {
 		err = nil
 	}
 	if err == nil {
+		t.deleted.Inc()
 		t.settle(pod.UID)
 	}
 	return err

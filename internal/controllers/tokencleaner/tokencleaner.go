@@ -25,7 +25,7 @@ type Controller struct {
 // New returns a controller that reads through c.Cache.
 func New(c controllers.Config) *Controller {
 	t := &Controller{secrets: client.Shared[*corev1.Secret](c.Cache), clock: c.Clock}
-	t.loop = controllers.NewLoop("tokencleaner", c, t.reconcile)
+	t.loop = controllers.NewLoop("token_cleaner", c, t.reconcile)
 	t.secrets.OnChange(func(_, s *corev1.Secret) {
 		if s != nil && s.Namespace == metav1.NamespaceSystem && s.Type == corev1.SecretTypeBootstrapToken {
 			t.loop.EnqueueObject(s)

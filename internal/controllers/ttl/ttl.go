@@ -39,7 +39,7 @@ type Controller struct {
 // New returns a controller that reads through c.Cache.
 func New(c controllers.Config) *Controller {
 	t := &Controller{nodes: client.Shared[*corev1.Node](c.Cache)}
-	t.loop = controllers.NewLoop("ttl", c, t.reconcile)
+	t.loop = controllers.NewLoop("ttlcontroller", c, t.reconcile)
 	t.nodes.OnChange(func(old, node *corev1.Node) {
 		switch {
 		case node == nil:

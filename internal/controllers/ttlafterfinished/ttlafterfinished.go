@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,12 +24,18 @@ type Controller struct {
 	loop  *controllers.Loop
 	jobs  *client.Informer[*batchv1.Job]
 	clock clock.PassiveClock
+	late  prometheus.Histogram // deletions after the time
 }
 
 // New returns the controller.
 func New(c controllers.Config) *Controller {
-	t := &Controller{jobs: client.Shared[*batchv1.Job](c.Cache), clock: c.Clock}
-	t.loop = controllers.NewLoop("ttl-after-finished-controller", c, t.reconcile)
+	t := &Controller{jobs: client.Shared[*batchv1.Job](c.Cache), clock: c.Clock,
+		late: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "ttl_after_finished_controller_job_deletion_duration_seconds", Help: "[ALPHA] The time it took to delete the job since it became eligible for deletion",
+			Buckets: prometheus.ExponentialBuckets(0.1, 2, 14),
+		})}
+	c.Register(t.late)
+	t.loop = controllers.NewLoop("ttl_jobs_to_delete", c, t.reconcile)
 	t.jobs.OnChange(func(_, job *batchv1.Job) {
 		if job == nil {
 			return
@@ -83,6 +90,9 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) (contro
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return controllers.Result{}, fmt.Errorf("delete expired job: %w", err)
+	}
+	if at, expires := expiry(job); expires && err == nil {
+		c.late.Observe(c.clock.Since(at).Seconds())
 	}
 	return controllers.Result{}, nil
 }

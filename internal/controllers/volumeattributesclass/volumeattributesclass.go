@@ -34,7 +34,7 @@ func New(c controllers.Config) *Controller {
 		claims:  client.Shared[*corev1.PersistentVolumeClaim](c.Cache),
 		volumes: client.Shared[*corev1.PersistentVolume](c.Cache),
 	}
-	v.loop = controllers.NewLoop("volumeattributesclass-protection", c, v.reconcile)
+	v.loop = controllers.NewLoop("vacprotection", c, v.reconcile)
 	v.classes.OnChange(func(_, class *storagev1.VolumeAttributesClass) {
 		if class != nil {
 			v.loop.EnqueueObject(class)

@@ -27,7 +27,7 @@ func New(c controllers.Config) *Controller {
 		volumes: client.Shared[*corev1.PersistentVolume](c.Cache),
 		events:  c.Events("volume_expand"),
 	}
-	e.loop = controllers.NewLoop("volume-expand", c, e.reconcile)
+	e.loop = controllers.NewLoop("volume_expand", c, e.reconcile)
 	e.claims.OnChange(func(old, claim *corev1.PersistentVolumeClaim) {
 		if claim != nil && grows(claim) && (old == nil || !grows(old) || wanted(old) != wanted(claim)) {
 			e.loop.EnqueueObject(claim)

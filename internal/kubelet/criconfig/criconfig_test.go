@@ -72,26 +72,43 @@ func FuzzParseResolvConf(f *testing.F) {
 	})
 }
 
-func TestHostname(t *testing.T) {
-	long := strings.Repeat("a", 62) + ".b"
+func TestNamesOfAPod(t *testing.T) {
+	sub := func(s *corev1.PodSpec) { s.Hostname, s.Subdomain, s.SetHostnameAsFQDN = "h", "sub", ptr.To(true) }
 	for _, tt := range []struct {
-		name string
-		pod  *corev1.Pod
-		want string
+		name                 string
+		pod                  *corev1.Pod
+		host, domain, kernel string
 	}{
-		{"the pod's name", podWith(nil), "p"},
-		{"the hostname", podWith(func(s *corev1.PodSpec) { s.Hostname = "h" }), "h"},
-		{"the full name where asked", podWith(func(s *corev1.PodSpec) { s.Hostname, s.Subdomain, s.SetHostnameAsFQDN = "h", "sub", ptr.To(true) }), "h.sub.ns.svc.cluster.local"},
-		{"an override wins", podWith(func(s *corev1.PodSpec) { s.Hostname, s.HostnameOverride = "h", ptr.To("o.example") }), "o.example"},
+		{"the pod's name", podWith(nil), "p", "", "p"},
+		{"the hostname", podWith(func(s *corev1.PodSpec) { s.Hostname = "h" }), "h", "", "h"},
+		{"a domain with the subdomain", podWith(func(s *corev1.PodSpec) { s.Subdomain = "sub" }), "p", "sub.ns.svc.cluster.local", "p"},
+		{"the full name where asked", podWith(sub), "h", "sub.ns.svc.cluster.local", "h.sub.ns.svc.cluster.local"},
+		{"no full name without a subdomain", podWith(func(s *corev1.PodSpec) { s.SetHostnameAsFQDN = ptr.To(true) }), "p", "", "p"},
+		{"an override stands alone", podWith(func(s *corev1.PodSpec) { sub(s); s.HostnameOverride = ptr.To("o.example") }), "o.example", "", "o.example"},
 	} {
-		if got := Hostname(tt.pod, "cluster.local"); got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		host, domain := Names(tt.pod, "cluster.local")
+		kernel, err := kernelName(tt.pod, "cluster.local")
+		if host != tt.host || domain != tt.domain || kernel != tt.kernel || err != nil {
+			t.Errorf("%s: host %q, domain %q, kernel %q (%v)", tt.name, host, domain, kernel, err)
 		}
 	}
 	p := podWith(nil)
-	p.Name = long
-	if got := Hostname(p, ""); got != strings.Repeat("a", 62) {
+	p.Name = strings.Repeat("a", 62) + ".b"
+	if got, _ := Names(p, ""); got != strings.Repeat("a", 62) {
 		t.Errorf("cut to %q", got)
+	}
+}
+
+func TestAFullNameTooLongForTheKernelIsAnError(t *testing.T) {
+	domain := ".s.ns.svc.c"
+	for length, fits := range map[int]bool{maxKernelName: true, maxKernelName + 1: false} {
+		pod := podWith(func(s *corev1.PodSpec) {
+			s.Hostname, s.Subdomain, s.SetHostnameAsFQDN = strings.Repeat("h", length-len(domain)), "s", ptr.To(true)
+		})
+		cfg, err := Sandbox(&Node{ClusterDomain: "c"}, pod, 0, nil)
+		if (err == nil) != fits || fits && len(cfg.Hostname) != length {
+			t.Errorf("%d bytes: %v", length, err)
+		}
 	}
 }
 

@@ -4,6 +4,8 @@
 package criconfig
 
 import (
+	"cmp"
+	"fmt"
 	"path/filepath"
 	"strings"
 
@@ -39,8 +41,9 @@ func LogDirectory(root string, pod *corev1.Pod) string {
 type UserNamespace struct{ HostID, Length uint32 }
 
 // Sandbox configures the pod's sandbox. Attempt counts the pod's sandboxes from
-// 0; userns is nil for a pod in the host's user namespace.
-func Sandbox(n *Node, pod *corev1.Pod, attempt uint32, userns *UserNamespace) *runtimeapi.PodSandboxConfig {
+// 0; userns is nil for a pod in the host's user namespace. A full name that is too
+// long for the kernel is an error.
+func Sandbox(n *Node, pod *corev1.Pod, attempt uint32, userns *UserNamespace) (*runtimeapi.PodSandboxConfig, error) {
 	dns := DNS(n, pod)
 	cfg := &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt},
@@ -51,10 +54,12 @@ func Sandbox(n *Node, pod *corev1.Pod, attempt uint32, userns *UserNamespace) *r
 		PortMappings: portMappings(pod),
 		Linux:        linuxSandbox(n, pod, userns),
 	}
-	if !pod.Spec.HostNetwork {
-		cfg.Hostname = Hostname(pod, n.ClusterDomain)
+	if pod.Spec.HostNetwork {
+		return cfg, nil
 	}
-	return cfg
+	var err error
+	cfg.Hostname, err = kernelName(pod, n.ClusterDomain)
+	return cfg, err
 }
 
 func linuxSandbox(n *Node, pod *corev1.Pod, userns *UserNamespace) *runtimeapi.LinuxPodSandboxConfig {
@@ -118,36 +123,42 @@ func protocol(p corev1.Protocol) runtimeapi.Protocol {
 	return runtimeapi.Protocol_TCP
 }
 
-// maxHostname is the kernel's limit on a host name, in bytes.
-const maxHostname = 64
+const (
+	maxHostname   = 63 // bytes of a DNS label
+	maxKernelName = 64 // bytes of the kernel's host name
+)
 
-// Hostname of the pod inside its sandbox: hostnameOverride, hostname or the
-// name cut to a DNS label; with setHostnameAsFQDN the full name if it fits.
-func Hostname(pod *corev1.Pod, clusterDomain string) string {
-	if o := ptr.Deref(pod.Spec.HostnameOverride, ""); o != "" {
-		return o
+// Names are what a pod is called in DNS and in its hosts file: its host name and,
+// with a subdomain, its domain. An override stands alone: it has no domain.
+func Names(pod *corev1.Pod, clusterDomain string) (host, domain string) {
+	if o := pod.Spec.HostnameOverride; o != nil {
+		return shorten(*o), ""
 	}
-	name := pod.Spec.Hostname
-	if name == "" {
-		name = pod.Name
-		if len(name) > 63 {
-			name = strings.TrimRight(name[:63], "-.")
-		}
+	host = shorten(cmp.Or(pod.Spec.Hostname, pod.Name))
+	if pod.Spec.Subdomain == "" {
+		return host, ""
 	}
-	if ptr.Deref(pod.Spec.SetHostnameAsFQDN, false) {
-		if fqdn := name + "." + Domain(pod, clusterDomain); pod.Spec.Subdomain != "" && len(fqdn) <= maxHostname {
-			return fqdn
-		}
-	}
-	return name
+	return host, strings.Join([]string{pod.Spec.Subdomain, pod.Namespace, "svc", clusterDomain}, ".")
 }
 
-// Domain is the pod's DNS domain, empty without a subdomain.
-func Domain(pod *corev1.Pod, clusterDomain string) string {
-	if pod.Spec.Subdomain == "" {
-		return ""
+func shorten(name string) string {
+	if len(name) <= maxHostname {
+		return name
 	}
-	return strings.Join([]string{pod.Spec.Subdomain, pod.Namespace, "svc", clusterDomain}, ".")
+	return strings.TrimRight(name[:maxHostname], "-.")
+}
+
+// kernelName is the host name inside the sandbox: with setHostnameAsFQDN the full one.
+func kernelName(pod *corev1.Pod, clusterDomain string) (string, error) {
+	host, domain := Names(pod, clusterDomain)
+	if domain == "" || !ptr.Deref(pod.Spec.SetHostnameAsFQDN, false) {
+		return host, nil
+	}
+	full := host + "." + domain
+	if len(full) > maxKernelName {
+		return "", fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s is too long (%d characters is the max, %d characters requested)", full, maxKernelName, len(full))
+	}
+	return full, nil
 }
 
 // FullName is how event and error texts name a pod: name_namespace(uid).

@@ -93,6 +93,16 @@ func (a *Agent) Node() (*corev1.Node, error) {
 	return a.node, nil
 }
 
+// Read asks the API for the node: others change its labels and taints.
+func (a *Agent) Read(ctx context.Context) (*corev1.Node, error) {
+	n, err := a.nodes.Get(ctx, "", a.c.Name)
+	if err != nil {
+		return nil, err
+	}
+	a.setNode(n)
+	return n, nil
+}
+
 // NetworkReady is nil when the runtime can give pods a network.
 func (a *Agent) NetworkReady() error {
 	a.mu.Lock()

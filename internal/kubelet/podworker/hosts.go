@@ -44,11 +44,10 @@ func ownHosts(pod *corev1.Pod, ips []string, clusterDomain string) string {
 	b.WriteString("# Kubernetes-managed hosts file.\n")
 	b.WriteString("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n")
 	b.WriteString("fe00::0\tip6-localnet\nfe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n")
-	host := criconfig.Hostname(pod, clusterDomain)
-	host, _, _ = strings.Cut(host, ".") // setHostnameAsFQDN: the short name follows the full one
+	host, domain := criconfig.Names(pod, clusterDomain)
 	for _, ip := range ips {
-		if d := criconfig.Domain(pod, clusterDomain); d != "" {
-			fmt.Fprintf(&b, "%s\t%s.%s\t%s\n", ip, host, d, host)
+		if domain != "" {
+			fmt.Fprintf(&b, "%s\t%s.%s\t%s\n", ip, host, domain, host)
 		} else {
 			fmt.Fprintf(&b, "%s\t%s\n", ip, host)
 		}

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 
 	"proa/internal/kubelet/cri"
 )
@@ -57,20 +58,36 @@ func TestLastWords(t *testing.T) {
 }
 
 func TestHostsFile(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "hosts")
-	pod := &corev1.Pod{Spec: corev1.PodSpec{Hostname: "h", Subdomain: "s", HostAliases: []corev1.HostAlias{{IP: "1.2.3.4", Hostnames: []string{"a", "b"}}}}}
-	pod.Namespace = "ns"
-	if err := writeHosts(file, pod, []string{"10.0.0.1"}, "cluster.local"); err != nil {
-		t.Fatal(err)
-	}
-	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n", "10.0.0.1\th.s.ns.svc.cluster.local\th\n", "1.2.3.4\ta\tb\n"} {
-		if !strings.Contains(string(b), want) {
-			t.Errorf("hosts lacks %q:\n%s", want, b)
-		}
+	aliases := []corev1.HostAlias{{IP: "1.2.3.4", Hostnames: []string{"a", "b"}}}
+	for _, tt := range []struct {
+		name string
+		spec corev1.PodSpec
+		want []string
+	}{
+		{"a name in a domain, and aliases", corev1.PodSpec{Hostname: "h", Subdomain: "s", HostAliases: aliases},
+			[]string{"# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n", "10.0.0.1\th.s.ns.svc.cluster.local\th\n", "1.2.3.4\ta\tb\n"}},
+		{"the full name as host name", corev1.PodSpec{Hostname: "h", Subdomain: "s", SetHostnameAsFQDN: ptr.To(true)},
+			[]string{"\n10.0.0.1\th.s.ns.svc.cluster.local\th\n"}},
+		{"an override in no domain", corev1.PodSpec{Hostname: "h", Subdomain: "s", HostnameOverride: ptr.To("over.example.host")},
+			[]string{"\n10.0.0.1\tover.example.host\n"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "hosts")
+			pod := &corev1.Pod{Spec: tt.spec}
+			pod.Namespace = "ns"
+			if err := writeHosts(file, pod, []string{"10.0.0.1"}, "cluster.local"); err != nil {
+				t.Fatal(err)
+			}
+			b, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(string(b), want) {
+					t.Errorf("hosts lacks %q:\n%s", want, b)
+				}
+			}
+		})
 	}
 }
 

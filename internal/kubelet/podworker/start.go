@@ -169,7 +169,10 @@ func (p *worker) create(ctx context.Context, pod *corev1.Pod, rt *cri.Pod, cfg *
 	if err != nil {
 		return "", err
 	}
-	sandbox := criconfig.Sandbox(p.w.c.Node, pod, box.Metadata.Attempt, userns)
+	sandbox, err := criconfig.Sandbox(p.w.c.Node, pod, box.Metadata.Attempt, userns)
+	if err != nil {
+		return "", err
+	}
 	if err := os.MkdirAll(filepath.Join(sandbox.LogDirectory, filepath.Dir(cfg.LogPath)), 0o755); err != nil {
 		return "", fmt.Errorf("make log directory: %w", err)
 	}

@@ -199,11 +199,36 @@ func (p *worker) newSandbox(ctx context.Context, pod *corev1.Pod, rt *cri.Pod, a
 	if err := p.prepare(ctx, pod); err != nil {
 		return err
 	}
+	if err := prepareDevices(pod); err != nil {
+		c.Recorder.Eventf(pod, corev1.EventTypeWarning, "FailedPrepareDynamicResources", "Failed to prepare dynamic resources: %v", err)
+		return fmt.Errorf("prepare dynamic resources: %w", err)
+	}
 	if err := p.runSandbox(ctx, pod, attempt); err != nil {
 		if ctx.Err() == nil {
 			c.Recorder.Eventf(pod, corev1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
 		}
 		return fmt.Errorf("create sandbox: %w", err)
+	}
+	return nil
+}
+
+// prepareDevices refuses a pod that claims devices: no driver registers with this
+// agent, and the containers must not run without what they were promised (KEP-4381).
+func prepareDevices(pod *corev1.Pod) error {
+	claims := make([]*string, 0, len(pod.Spec.ResourceClaims)+1) // nil where a template made none
+	for _, claim := range pod.Spec.ResourceClaims {
+		claims = append(claims, claim.ResourceClaimName)
+	}
+	for _, claim := range pod.Status.ResourceClaimStatuses {
+		claims = append(claims, claim.ResourceClaimName)
+	}
+	if extended := pod.Status.ExtendedResourceClaimStatus; extended != nil {
+		claims = append(claims, &extended.ResourceClaimName)
+	}
+	for _, name := range claims {
+		if name != nil {
+			return fmt.Errorf("ResourceClaim %s: this node has no DRA drivers", *name)
+		}
 	}
 	return nil
 }
@@ -217,7 +242,10 @@ func (p *worker) runSandbox(ctx context.Context, pod *corev1.Pod, attempt uint32
 	if err != nil {
 		return err
 	}
-	cfg := criconfig.Sandbox(p.w.c.Node, pod, attempt, userns)
+	cfg, err := criconfig.Sandbox(p.w.c.Node, pod, attempt, userns)
+	if err != nil {
+		return err
+	}
 	if err := os.MkdirAll(cfg.LogDirectory, 0o755); err != nil {
 		return fmt.Errorf("make log directory: %w", err)
 	}

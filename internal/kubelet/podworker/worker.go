@@ -180,7 +180,7 @@ func (p *worker) step(ctx context.Context, pod *corev1.Pod, end *ending) (time.D
 	if end != nil {
 		return 0, p.wind(ctx, pod, end)
 	}
-	if rejected := p.admission(pod); rejected {
+	if rejected := p.admission(ctx, pod); rejected {
 		return 0, nil
 	}
 	return p.sync(ctx, pod)
@@ -188,7 +188,7 @@ func (p *worker) step(ctx context.Context, pod *corev1.Pod, end *ending) (time.D
 
 // admission asks once whether the node takes the pod. One that has started
 // before, in an earlier life of this process, stays.
-func (p *worker) admission(pod *corev1.Pod) (rejected bool) {
+func (p *worker) admission(ctx context.Context, pod *corev1.Pod) (rejected bool) {
 	p.mu.Lock()
 	done := p.admitted
 	p.mu.Unlock()
@@ -198,7 +198,7 @@ func (p *worker) admission(pod *corev1.Pod) (rejected bool) {
 	p.w.admit.Lock()
 	defer p.w.admit.Unlock()
 	if pod.Status.StartTime == nil && p.w.c.Admit != nil {
-		if end := p.w.c.Admit(pod, p.w.Active()); end != nil {
+		if end := p.w.c.Admit(ctx, pod, p.w.Active()); end != nil {
 			p.w.c.Recorder.Event(pod, corev1.EventTypeWarning, end.Reason, end.Plain())
 			p.w.c.Status.Set(pod, status.Failed(pod, *end, p.w.c.Clock.Now()))
 			p.mu.Lock()

@@ -65,7 +65,7 @@ type Config struct {
 	Variables func(ctx context.Context, pod *corev1.Pod, c *corev1.Container, podIPs []string) ([]environment.Variable, error)
 	// Admit says why this node does not take a pod beside the others it runs,
 	// or nil.
-	Admit func(pod *corev1.Pod, others []*corev1.Pod) *status.End
+	Admit func(ctx context.Context, pod *corev1.Pod, others []*corev1.Pod) *status.End
 	// Fits says why the node cannot give a running pod the resources of its
 	// spec: Deferred or Infeasible, and a message; or nothing. Nil: it always can.
 	Fits func(pod *corev1.Pod, others []*corev1.Pod) (reason, message string)

@@ -240,6 +240,36 @@ func TestOwnershipNeverLeavesTheVolume(t *testing.T) {
 	}
 }
 
+func TestModesOfEmptyDirs(t *testing.T) {
+	needRoot(t)
+	memory := corev1.StorageMediumMemory
+	for _, tt := range []struct {
+		name   string
+		source corev1.EmptyDirVolumeSource
+		group  *int64
+		want   os.FileMode
+	}{
+		{"on disk", corev1.EmptyDirVolumeSource{}, nil, 0o777},
+		{"in memory", corev1.EmptyDirVolumeSource{Medium: memory}, nil, os.ModeSticky | 0o777},
+		{"in memory with a group", corev1.EmptyDirVolumeSource{Medium: memory}, ptr.To[int64](123), os.ModeSticky | os.ModeSetgid | 0o777},
+		{"as asked", corev1.EmptyDirVolumeSource{Mode: ptr.To[int32](0o1750)}, nil, os.ModeSticky | 0o750},
+		{"as asked, in memory", corev1.EmptyDirVolumeSource{Medium: memory, Mode: ptr.To[int32](0o700)}, nil, 0o700},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := newManager(t, &cluster{})
+			pod := podWith(volume("e", corev1.VolumeSource{EmptyDir: &tt.source}))
+			pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: tt.group}
+			if err := m.Mount(t.Context(), pod); err != nil {
+				t.Fatal(err)
+			}
+			info, err := os.Stat(m.volumeDir(pod.UID, "empty-dir", "e"))
+			if err != nil || info.Mode() != os.ModeDir|tt.want {
+				t.Errorf("mode %v (%v), want %v", info.Mode(), err, tt.want)
+			}
+		})
+	}
+}
+
 func TestMemoryVolume(t *testing.T) {
 	needRoot(t)
 	m := newManager(t, &cluster{})
@@ -259,7 +289,7 @@ func TestMemoryVolume(t *testing.T) {
 	if size := int64(st.Blocks) * st.Bsize; size != 8<<20 {
 		t.Errorf("size %d, want 8Mi", size)
 	}
-	if info, _ := os.Stat(dir); info.Mode().Perm() != 0o777 {
+	if info, _ := os.Stat(dir); info.Mode() != os.ModeDir|os.ModeSticky|0o777 {
 		t.Errorf("mode %v", info.Mode())
 	}
 	if below, _ := mountsBelow(dir); len(below) != 1 {

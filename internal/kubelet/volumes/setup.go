@@ -62,23 +62,26 @@ func (m *Manager) setUpPayload(ctx context.Context, pod *corev1.Pod, v *corev1.V
 		if err := mountIn(dir, "tmpfs", memoryOptions()); err != nil {
 			return err
 		}
-		if err := unix.Chmod(dir, volumeMode); err != nil {
-			return err
-		}
 	}
 	return writePayload(dir, p, m.clock.Now(), func(fresh string) error { return own(fresh, pod, true) })
 }
 
-// memoryOptions of a tmpfs. Secrets and memory volumes never reach a swap device.
+// memoryOptions of a tmpfs, whose directory everyone may write and nobody may
+// clear of others' files. Secrets and memory volumes never reach a swap device.
 func memoryOptions() string {
 	if swapOn() {
-		return "noswap,mode=0777"
+		return "noswap,mode=1777"
 	}
-	return "mode=0777"
+	return "mode=1777"
 }
 
+// makeVolumeDir makes a volume's directory. What is mounted on it keeps its mode.
 func makeVolumeDir(dir string) error {
 	if err := os.MkdirAll(dir, podDirMode); err != nil {
+		return err
+	}
+	mounted, err := isMountPoint(dir)
+	if err != nil || mounted {
 		return err
 	}
 	return unix.Chmod(dir, volumeMode)
@@ -100,11 +103,23 @@ func (m *Manager) setUpEmptyDir(pod *corev1.Pod, v *corev1.Volume) error {
 		if err := m.mountMedium(pod, v, dir); err != nil {
 			return err
 		}
-		if err := unix.Chmod(dir, volumeMode); err != nil {
-			return err
-		}
+	}
+	if err := setEmptyDirMode(dir, v.EmptyDir); err != nil {
+		return err
 	}
 	return own(dir, pod, false)
+}
+
+// setEmptyDirMode gives the directory the mode that was asked for, in 0 to 01777.
+// Without one, memory keeps the mode it was mounted with.
+func setEmptyDirMode(dir string, e *corev1.EmptyDirVolumeSource) error {
+	if e.Mode != nil {
+		return unix.Chmod(dir, uint32(*e.Mode)&0o1777)
+	}
+	if e.Medium == corev1.StorageMediumMemory {
+		return nil
+	}
+	return unix.Chmod(dir, volumeMode)
 }
 
 func (m *Manager) mountMedium(pod *corev1.Pod, v *corev1.Volume, dir string) error {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -16,6 +17,7 @@ import (
 // argTypes are the types of the arguments that upstream's plugins take.
 var argTypes = map[string]reflect.Type{
 	"DefaultPreemption":               reflect.TypeFor[*configv1.DefaultPreemptionArgs](),
+	"DynamicResources":                reflect.TypeFor[*configv1.DynamicResourcesArgs](),
 	"InterPodAffinity":                reflect.TypeFor[*configv1.InterPodAffinityArgs](),
 	"NodeAffinity":                    reflect.TypeFor[*configv1.NodeAffinityArgs](),
 	"NodeResourcesBalancedAllocation": reflect.TypeFor[*configv1.NodeResourcesBalancedAllocationArgs](),
@@ -29,6 +31,8 @@ func validateArgs(path *field.Path, args runtime.Object) field.ErrorList {
 	switch a := args.(type) {
 	case *configv1.DefaultPreemptionArgs:
 		return validatePreemption(path, a)
+	case *configv1.DynamicResourcesArgs:
+		return validateDevices(path, a)
 	case *configv1.InterPodAffinityArgs:
 		return inRange(path.Child("hardPodAffinityWeight"), *a.HardPodAffinityWeight, 0, 100)
 	case *configv1.NodeAffinityArgs:
@@ -62,6 +66,17 @@ func validatePreemption(path *field.Path, a *configv1.DefaultPreemptionArgs) fie
 		errs = append(errs,
 			field.Invalid(percentage, 0, "cannot be zero at the same time as minCandidateNodesAbsolute"),
 			field.Invalid(absolute, 0, "cannot be zero at the same time as minCandidateNodesPercentage"))
+	}
+	return errs
+}
+
+func validateDevices(path *field.Path, a *configv1.DynamicResourcesArgs) field.ErrorList {
+	var errs field.ErrorList
+	if a.FilterTimeout.Duration < 0 {
+		errs = append(errs, field.Invalid(path.Child("filterTimeout"), a.FilterTimeout, "must be zero or positive"))
+	}
+	if a.BindingTimeout.Duration < time.Second {
+		errs = append(errs, field.Invalid(path.Child("bindingTimeout"), a.BindingTimeout, "must be at least 1 second"))
 	}
 	return errs
 }

@@ -68,6 +68,9 @@ func defaultArgs(p *configv1.PluginConfig) error {
 	case *configv1.DefaultPreemptionArgs:
 		setDefault(&args.MinCandidateNodesPercentage, 10)
 		setDefault(&args.MinCandidateNodesAbsolute, 100)
+	case *configv1.DynamicResourcesArgs:
+		setDefault(&args.FilterTimeout, metav1.Duration{Duration: configv1.DynamicResourcesFilterTimeoutDefault})
+		setDefault(&args.BindingTimeout, metav1.Duration{Duration: configv1.DynamicResourcesBindingTimeoutDefault})
 	case *configv1.InterPodAffinityArgs:
 		setDefault(&args.HardPodAffinityWeight, 1)
 	case *configv1.VolumeBindingArgs:

@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"proa/internal/scheduler/plugins/defaultpreemption"
+	"proa/internal/scheduler/plugins/dynamicresources"
 	"proa/internal/scheduler/plugins/interpodaffinity"
 	"proa/internal/scheduler/plugins/nodeaffinity"
 	"proa/internal/scheduler/plugins/noderesources"
@@ -146,6 +147,8 @@ func argsFor(p *configv1.PluginConfig) any {
 			MinCandidateNodesPercentage: ptr.To(int(*a.MinCandidateNodesPercentage)),
 			MinCandidateNodesAbsolute:   ptr.To(int(*a.MinCandidateNodesAbsolute)),
 		}
+	case *configv1.DynamicResourcesArgs:
+		return &dynamicresources.Args{FilterTimeout: &a.FilterTimeout.Duration, BindingTimeout: &a.BindingTimeout.Duration}
 	case *configv1.InterPodAffinityArgs:
 		return &interpodaffinity.Args{
 			HardPodAffinityWeight:              ptr.To(int64(*a.HardPodAffinityWeight)),

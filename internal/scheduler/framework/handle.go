@@ -2,12 +2,14 @@ package framework
 
 import (
 	"context"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
 	"proa/internal/client"
+	"proa/internal/scheduler/devices"
 	"proa/internal/scheduler/extender"
 )
 
@@ -18,9 +20,13 @@ type Handle struct {
 	Recorder events.EventRecorder
 	Args     any // of this plugin in this profile; nil means its defaults
 
+	// PodGroups tells whether scheduling.k8s.io/v1beta1 PodGroups are served.
+	PodGroups bool
+
 	// Snapshot is the state that the current cycle sees. It is for PreFilter to
 	// Reserve; not for PreEnqueue, hints and the binding's extension points.
 	Snapshot *Snapshot
+	Devices  *devices.Inventory
 	// Nominated returns the pods that wait for victims on a node.
 	Nominated func(node string) []*PodInfo
 	// NominationOf returns the node promised to a pod, empty for none.
@@ -31,6 +37,9 @@ type Handle struct {
 	Activate func(pod *PodInfo)
 	// Preempted counts the victims of a preemption; nil: nobody counts.
 	Preempted func(victims int)
+	// Evicted notes how long it took to delete all victims of a preemption, and what
+	// failed; nil: nobody notes it.
+	Evicted func(took time.Duration, err error)
 	// Allow and Reject answer for a pod that a Permit plugin holds with Wait.
 	Allow  func(pod types.UID, plugin string)
 	Reject func(pod types.UID, plugin, reason string)

@@ -94,6 +94,13 @@ type PreviewPlugin interface {
 	Preview(ctx context.Context, state *CycleState, pod *PodInfo, d *Diagnosis) (Preemption, error)
 }
 
+// ExplainPlugin has more to say about a node that its Filter rejected than would
+// fit a condition.
+type ExplainPlugin interface {
+	Plugin
+	Explain(ctx context.Context, state *CycleState, pod *PodInfo, node *NodeInfo) []string
+}
+
 // PreScorePlugin prepares Score from the nodes that fit. Skip suppresses Score.
 type PreScorePlugin interface {
 	Plugin

@@ -230,4 +230,5 @@ type QueuedPodInfo struct {
 	PendingOn    []string  // those of them that need no backoff
 	GatedBy      string    // the PreEnqueue plugin that keeps it out
 	Expires      time.Time // of its backoff
+	Flushed      bool      // came back from a long wait without any event
 }

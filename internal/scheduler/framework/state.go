@@ -14,6 +14,9 @@ type CycleState struct {
 	// SkipFilter and SkipScore name the plugins whose PreFilter or PreScore
 	// answered Skip, by position in the profile.
 	SkipFilter, SkipScore uint64
+
+	// Sampled: the calls of plugins for this pod are timed one by one.
+	Sampled bool
 }
 
 type slot struct {
@@ -46,7 +49,7 @@ func Read[T StateData](s *CycleState, key string) (T, bool) {
 
 // Clone copies the state for a trial.
 func (s *CycleState) Clone() *CycleState {
-	c := &CycleState{slots: make([]slot, len(s.slots)), SkipFilter: s.SkipFilter, SkipScore: s.SkipScore}
+	c := &CycleState{slots: make([]slot, len(s.slots)), SkipFilter: s.SkipFilter, SkipScore: s.SkipScore, Sampled: s.Sampled}
 	for i, sl := range s.slots {
 		c.slots[i] = slot{sl.key, sl.value.Clone()}
 	}

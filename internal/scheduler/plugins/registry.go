@@ -5,6 +5,7 @@ import (
 	"proa/internal/scheduler/plugins/defaultbinder"
 	"proa/internal/scheduler/plugins/defaultpreemption"
 	"proa/internal/scheduler/plugins/dynamicresources"
+	"proa/internal/scheduler/plugins/gangscheduling"
 	"proa/internal/scheduler/plugins/imagelocality"
 	"proa/internal/scheduler/plugins/interpodaffinity"
 	"proa/internal/scheduler/plugins/nodeaffinity"
@@ -29,6 +30,7 @@ func Factories() map[string]profile.Factory {
 		defaultbinder.Name:         defaultbinder.New,
 		defaultpreemption.Name:     defaultpreemption.New,
 		dynamicresources.Name:      dynamicresources.New,
+		gangscheduling.Name:        gangscheduling.New,
 		imagelocality.Name:         imagelocality.New,
 		interpodaffinity.Name:      interpodaffinity.New,
 		nodeaffinity.Name:          nodeaffinity.New,

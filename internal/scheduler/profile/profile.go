@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
 
 	"proa/internal/scheduler/framework"
 )
@@ -22,6 +23,8 @@ type Profile struct {
 	SchedulerName string
 	Percentage    int // of nodes to score; 0: adaptive
 
+	clock      clock.PassiveClock
+	took       func(plugin, point string, code framework.Code, took time.Duration)
 	nominated  func(node string) []*framework.PodInfo
 	all        []framework.Plugin
 	sort       framework.QueueSortPlugin
@@ -68,11 +71,15 @@ func (p *Profile) PreEnqueue(ctx context.Context, pod *corev1.Pod) (string, *fra
 
 // PreFilter returns the names of the nodes to try, nil for all. A rejection or
 // failure ends it; d then says why.
-func (p *Profile) PreFilter(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, d *framework.Diagnosis) (map[string]struct{}, *framework.Status) {
-	var nodes map[string]struct{}
+func (p *Profile) PreFilter(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, d *framework.Diagnosis) (nodes map[string]struct{}, status *framework.Status) {
+	defer func(began time.Time) { p.timed(timedPreFilter, began, status) }(p.clock.Now())
 	var narrowedBy []string
 	for _, f := range p.preFilter {
-		result, s := f.plugin.PreFilter(ctx, state, pod)
+		var result *framework.PreFilterResult
+		s := p.call(state, timedPreFilter, f.plugin, func() (s *framework.Status) {
+			result, s = f.plugin.PreFilter(ctx, state, pod)
+			return s
+		})
 		if s.IsSkip() {
 			state.SkipFilter |= f.bit
 			continue
@@ -146,11 +153,22 @@ func (p *Profile) FilterBy(ctx context.Context, state *framework.CycleState, pod
 		if state.SkipFilter&f.bit != 0 {
 			continue
 		}
-		if s := f.plugin.Filter(ctx, state, pod, node); s != nil && !s.IsSuccess() {
+		if s := p.filterWith(ctx, f.plugin, state, pod, node); s != nil && !s.IsSuccess() {
 			return f.plugin.Name(), s
 		}
 	}
 	return "", nil
+}
+
+// filterWith is call for the many calls of Filter: it makes no closure.
+func (p *Profile) filterWith(ctx context.Context, plugin framework.FilterPlugin, state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	if !state.Sampled || p.took == nil {
+		return plugin.Filter(ctx, state, pod, node)
+	}
+	began := p.clock.Now()
+	s := plugin.Filter(ctx, state, pod, node)
+	p.took(plugin.Name(), timedFilter, s.Code(), p.clock.Since(began))
+	return s
 }
 
 // Verdict is what one plugin has against a node.
@@ -172,6 +190,16 @@ func (p *Profile) FilterAll(ctx context.Context, state *framework.CycleState, po
 		}
 	}
 	return verdicts
+}
+
+// Explain is what a plugin has to say of a node that it rejected, if anything.
+func (p *Profile) Explain(ctx context.Context, plugin string, state *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) []string {
+	for i := range p.filter {
+		if x, ok := p.filter[i].plugin.(framework.ExplainPlugin); ok && x.Name() == plugin {
+			return x.Explain(ctx, state, pod, node)
+		}
+	}
+	return nil
 }
 
 // Preview tells what PostFilter would do, as far as its plugins can tell.
@@ -213,7 +241,8 @@ func (p *Profile) AddPod(ctx context.Context, state *framework.CycleState, pod, 
 		if state.SkipFilter&x.bit != 0 {
 			continue
 		}
-		if s := x.plugin.AddPod(ctx, state, pod, added, node); !s.IsSuccess() {
+		s := p.call(state, timedAddPod, x.plugin, func() *framework.Status { return x.plugin.AddPod(ctx, state, pod, added, node) })
+		if !s.IsSuccess() {
 			return framework.AsStatus(fmt.Errorf("running AddPod on PreFilter plugin %q: %w", x.plugin.Name(), s.Err()))
 		}
 	}
@@ -226,7 +255,8 @@ func (p *Profile) RemovePod(ctx context.Context, state *framework.CycleState, po
 		if state.SkipFilter&x.bit != 0 {
 			continue
 		}
-		if s := x.plugin.RemovePod(ctx, state, pod, removed, node); !s.IsSuccess() {
+		s := p.call(state, timedRemovePod, x.plugin, func() *framework.Status { return x.plugin.RemovePod(ctx, state, pod, removed, node) })
+		if !s.IsSuccess() {
 			return framework.AsStatus(fmt.Errorf("running RemovePod on PreFilter plugin %q: %w", x.plugin.Name(), s.Err()))
 		}
 	}
@@ -235,11 +265,15 @@ func (p *Profile) RemovePod(ctx context.Context, state *framework.CycleState, po
 
 // PostFilter runs until a plugin makes room or declares the case hopeless. The
 // messages of the others are joined.
-func (p *Profile) PostFilter(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, d *framework.Diagnosis) (*framework.PostFilterResult, *framework.Status) {
-	var result *framework.PostFilterResult
+func (p *Profile) PostFilter(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, d *framework.Diagnosis) (result *framework.PostFilterResult, status *framework.Status) {
+	defer func(began time.Time) { p.timed(timedPostFilter, began, status) }(p.clock.Now())
 	var reasons []string
 	for _, plugin := range p.postFilter {
-		r, s := plugin.PostFilter(ctx, state, pod, d)
+		var r *framework.PostFilterResult
+		s := p.call(state, timedPostFilter, plugin, func() (s *framework.Status) {
+			r, s = plugin.PostFilter(ctx, state, pod, d)
+			return s
+		})
 		if r != nil {
 			result = r
 		}
@@ -260,9 +294,11 @@ func (p *Profile) PostFilter(ctx context.Context, state *framework.CycleState, p
 func (p *Profile) HasPostFilter() bool { return len(p.postFilter) > 0 }
 
 // Reserve takes what the pod needs; a refusal gives back all that was taken.
-func (p *Profile) Reserve(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, node string) (string, *framework.Status) {
+func (p *Profile) Reserve(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, node string) (plugin string, status *framework.Status) {
+	defer func(began time.Time) { p.timed(timedReserve, began, status) }(p.clock.Now())
 	for _, plugin := range p.reserve {
-		if s := plugin.Reserve(ctx, state, pod, node); !s.IsSuccess() {
+		s := p.call(state, timedReserve, plugin, func() *framework.Status { return plugin.Reserve(ctx, state, pod, node) })
+		if !s.IsSuccess() {
 			p.Unreserve(ctx, state, pod, node)
 			return plugin.Name(), s
 		}
@@ -272,8 +308,12 @@ func (p *Profile) Reserve(ctx context.Context, state *framework.CycleState, pod 
 
 // Unreserve undoes Reserve, the last plugin first.
 func (p *Profile) Unreserve(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, node string) {
+	defer p.timed(timedUnreserve, p.clock.Now(), nil)
 	for _, plugin := range slices.Backward(p.reserve) {
-		plugin.Unreserve(ctx, state, pod, node)
+		p.call(state, timedUnreserve, plugin, func() *framework.Status {
+			plugin.Unreserve(ctx, state, pod, node)
+			return nil
+		})
 	}
 }
 
@@ -283,8 +323,13 @@ func (p *Profile) HasPermit() bool { return len(p.permit) > 0 }
 // Permit returns Success, a refusal with the plugin's name, or Wait with the
 // plugins to wait for and how long each may take.
 func (p *Profile) Permit(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, node string) (plugin string, wait map[string]time.Duration, s *framework.Status) {
+	defer func(began time.Time) { p.timed(timedPermit, began, s) }(p.clock.Now())
 	for _, x := range p.permit {
-		s, timeout := x.Permit(ctx, state, pod, node)
+		var timeout time.Duration
+		s := p.call(state, timedPermit, x, func() (s *framework.Status) {
+			s, timeout = x.Permit(ctx, state, pod, node)
+			return s
+		})
 		switch {
 		case s.IsWait():
 			if wait == nil {
@@ -312,12 +357,14 @@ func (p *Profile) PreBindNeeded(state *framework.CycleState) bool {
 }
 
 // PreBind does what must be done before the binding.
-func (p *Profile) PreBind(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, node string) (string, *framework.Status) {
+func (p *Profile) PreBind(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, node string) (plugin string, status *framework.Status) {
+	defer func(began time.Time) { p.timed(timedPreBind, began, status) }(p.clock.Now())
 	for _, plugin := range p.preBind {
 		if !plugin.PreBindNeeded(state) {
 			continue
 		}
-		if s := plugin.PreBind(ctx, state, pod, node); !s.IsSuccess() {
+		s := p.call(state, timedPreBind, plugin, func() *framework.Status { return plugin.PreBind(ctx, state, pod, node) })
+		if !s.IsSuccess() {
 			return plugin.Name(), s
 		}
 	}
@@ -325,9 +372,11 @@ func (p *Profile) PreBind(ctx context.Context, state *framework.CycleState, pod 
 }
 
 // Bind writes the binding.
-func (p *Profile) Bind(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, node string) *framework.Status {
+func (p *Profile) Bind(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, node string) (status *framework.Status) {
+	defer func(began time.Time) { p.timed(timedBind, began, status) }(p.clock.Now())
 	for _, plugin := range p.bind {
-		if s := plugin.Bind(ctx, state, pod, node); !s.IsSkip() {
+		s := p.call(state, timedBind, plugin, func() *framework.Status { return plugin.Bind(ctx, state, pod, node) })
+		if !s.IsSkip() {
 			return s
 		}
 	}
@@ -336,7 +385,11 @@ func (p *Profile) Bind(ctx context.Context, state *framework.CycleState, pod *fr
 
 // PostBind tells plugins of a binding.
 func (p *Profile) PostBind(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, node string) {
+	defer p.timed(timedPostBind, p.clock.Now(), nil)
 	for _, plugin := range p.postBind {
-		plugin.PostBind(ctx, state, pod, node)
+		p.call(state, timedPostBind, plugin, func() *framework.Status {
+			plugin.PostBind(ctx, state, pod, node)
+			return nil
+		})
 	}
 }

@@ -3,6 +3,7 @@ package profile
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"proa/internal/scheduler/framework"
 )
@@ -17,17 +18,11 @@ type Scores struct {
 }
 
 // Score ranks nodes that fit.
-func (p *Profile) Score(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, nodes []*framework.NodeInfo, each Each) (*Scores, error) {
-	for _, x := range p.preScore {
-		s := x.plugin.PreScore(ctx, state, pod, nodes)
-		if s.IsSkip() {
-			state.SkipScore |= x.bit
-			continue
-		}
-		if x.calls.Add(1); !s.IsSuccess() {
-			return nil, fmt.Errorf("running PreScore plugin %q: %w", x.plugin.Name(), s.Err())
-		}
+func (p *Profile) Score(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, nodes []*framework.NodeInfo, each Each) (scores *Scores, failed error) {
+	if err := p.prepareScore(ctx, state, pod, nodes); err != nil {
+		return nil, err
 	}
+	defer func(began time.Time) { p.timed(timedScore, began, framework.AsStatus(failed)) }(p.clock.Now())
 	found := &Scores{Nodes: nodes, Total: make([]int64, len(nodes))}
 	raw := make([]int64, len(nodes))
 	for i := range p.score {
@@ -52,6 +47,22 @@ func (p *Profile) Score(ctx context.Context, state *framework.CycleState, pod *f
 	return found, nil
 }
 
+// prepareScore runs the PreScore plugins.
+func (p *Profile) prepareScore(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, nodes []*framework.NodeInfo) (failed error) {
+	defer func(began time.Time) { p.timed(timedPreScore, began, framework.AsStatus(failed)) }(p.clock.Now())
+	for _, x := range p.preScore {
+		s := p.call(state, timedPreScore, x.plugin, func() *framework.Status { return x.plugin.PreScore(ctx, state, pod, nodes) })
+		if s.IsSkip() {
+			state.SkipScore |= x.bit
+			continue
+		}
+		if x.calls.Add(1); !s.IsSuccess() {
+			return fmt.Errorf("running PreScore plugin %q: %w", x.plugin.Name(), s.Err())
+		}
+	}
+	return nil
+}
+
 // Each calls f for 0 to n-1, possibly in parallel, and returns the first error.
 type Each func(n int, f func(i int) error) error
 
@@ -59,18 +70,26 @@ func (p *Profile) scoreWith(ctx context.Context, x *at[framework.ScorePlugin], s
 	name := x.plugin.Name()
 	x.calls.Add(float64(len(nodes)))
 	err := each(len(nodes), func(i int) error {
-		v, s := x.plugin.Score(ctx, state, pod, nodes[i])
+		var s *framework.Status
+		if state.Sampled {
+			s = p.call(state, timedScore, x.plugin, func() (s *framework.Status) {
+				raw[i], s = x.plugin.Score(ctx, state, pod, nodes[i])
+				return s
+			})
+		} else {
+			raw[i], s = x.plugin.Score(ctx, state, pod, nodes[i])
+		}
 		if !s.IsSuccess() {
 			return fmt.Errorf("plugin %q failed with: %w", name, s.Err())
 		}
-		raw[i] = v
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("running Score plugins: %w", err)
 	}
 	if normal, ok := x.plugin.(framework.ScoreNormalizer); ok {
-		if s := normal.NormalizeScore(ctx, state, pod, nodes, raw); !s.IsSuccess() {
+		s := p.call(state, timedNormalize, normal, func() *framework.Status { return normal.NormalizeScore(ctx, state, pod, nodes, raw) })
+		if !s.IsSuccess() {
 			return fmt.Errorf("running Normalize on Score plugins: plugin %q failed with: %w", name, s.Err())
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	resourcehelpers "k8s.io/component-helpers/resource"
+	claims "k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"proa/internal/scheduler/framework"
 )
@@ -25,6 +26,9 @@ func PodActions(old, pod *corev1.Pod) framework.Action {
 	}
 	if scaledDown(old, pod) {
 		a |= framework.UpdatePodScaleDown
+	}
+	if !claims.PodStatusEqual(old.Status.ResourceClaimStatuses, pod.Status.ResourceClaimStatuses) {
+		a |= framework.UpdatePodGeneratedClaim
 	}
 	if a == 0 && !equality.Semantic.DeepEqual(old.Spec, pod.Spec) {
 		a |= framework.UpdateOther

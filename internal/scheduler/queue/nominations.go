@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa/internal/scheduler/framework"
@@ -35,6 +36,18 @@ func (n *Nominations) Nominate(pod *framework.PodInfo, node string) {
 func (n *Nominations) NominateFromStatus(pod *framework.PodInfo) {
 	if node := pod.Pod.Status.NominatedNodeName; node != "" {
 		n.Nominate(pod, node)
+	}
+}
+
+// Renominate takes in what a new version of a pod's status says. A status without
+// a node counts if the one before had one; otherwise it is merely behind a promise.
+func (n *Nominations) Renominate(old *corev1.Pod, pod *framework.PodInfo) {
+	was, is := old.Status.NominatedNodeName, pod.Pod.Status.NominatedNodeName
+	switch {
+	case is != was:
+		n.Nominate(pod, is)
+	case n.NominationOf(pod.Pod.UID) != "":
+		n.Nominate(pod, n.NominationOf(pod.Pod.UID))
 	}
 }
 

@@ -39,7 +39,26 @@ type Config struct {
 
 	InitialBackoff, MaxBackoff time.Duration // 0 means 1 s and 10 s
 	MaxWait                    time.Duration // of a waiting pod without any event; 0 means 5 min
+
+	// Entered is told into which part of the queue a pod has come, and why. Nil: nobody is.
+	Entered func(part State, cause string)
+	// Hinted is told what a plugin's hint said about an event. Nil: nobody is.
+	Hinted func(plugin, event string, hint framework.Hint, took time.Duration)
 }
+
+// Causes for which a pod comes into a part of the queue, besides events.
+const (
+	attemptFailure  = "ScheduleAttemptFailure"
+	backoffComplete = "BackoffComplete"
+	poppedEarly     = "PopFromBackoffQ"
+	activated       = "ForceActivate"
+	waitedLong      = "UnschedulableTimeout"
+)
+
+var (
+	podAdded   = framework.Event{Resource: framework.UnscheduledPod, Action: framework.Add}.Label()
+	podUpdated = framework.Event{Resource: framework.UnscheduledPod, Action: framework.UpdateOther}.Label()
+)
 
 // Queue is safe for concurrent use.
 type Queue struct {
@@ -80,6 +99,7 @@ type happened struct {
 type registration struct {
 	scheduler, plugin string
 	hint              framework.HintFunc
+	concerns          func(old, new any) (pods []types.UID, any bool) // nil: any
 }
 
 // New returns an empty queue.
@@ -92,6 +112,12 @@ func New(c Config) *Queue {
 	}
 	if c.MaxWait == 0 {
 		c.MaxWait = 5 * time.Minute
+	}
+	if c.Entered == nil {
+		c.Entered = func(State, string) {}
+	}
+	if c.Hinted == nil {
+		c.Hinted = func(string, string, framework.Hint, time.Duration) {}
 	}
 	sooner := func(a, b *framework.QueuedPodInfo) bool { return a.Expires.Before(b.Expires) }
 	return &Queue{
@@ -129,24 +155,26 @@ func (q *Queue) Add(ctx context.Context, pod *corev1.Pod) {
 	q.seq++
 	p := &framework.QueuedPodInfo{PodInfo: info, Seq: q.seq, Added: q.config.Clock.Now()}
 	q.NominateFromStatus(info)
-	q.enterLocked(ctx, p)
+	q.enterLocked(ctx, p, podAdded)
 }
 
 // enterLocked puts a pod into the active queue, if its PreEnqueue plugins agree.
-func (q *Queue) enterLocked(ctx context.Context, p *framework.QueuedPodInfo) {
+func (q *Queue) enterLocked(ctx context.Context, p *framework.QueuedPodInfo, cause string) {
 	p.GatedBy = ""
 	if plugin, s := q.config.PreEnqueue(ctx, p.Pod); !s.IsSuccess() {
 		p.GatedBy = plugin
 		p.RejectedBy = []string{plugin}
-		q.waitLocked(p)
+		q.waitLocked(p, cause)
 		return
 	}
 	p.Expires = time.Time{}
 	q.active.push(p)
+	q.config.Entered(Active, cause)
 	signal(q.ready)
 }
 
-func (q *Queue) waitLocked(p *framework.QueuedPodInfo) {
+func (q *Queue) waitLocked(p *framework.QueuedPodInfo, cause string) {
+	q.config.Entered(Unschedulable, cause)
 	q.waiting[p.Pod.UID] = p
 	for _, plugin := range p.RejectedBy {
 		if q.byPlugin[plugin] == nil {
@@ -201,11 +229,11 @@ func (q *Queue) Update(ctx context.Context, old, pod *corev1.Pod) {
 	if p == nil {
 		q.seq++
 		p = &framework.QueuedPodInfo{PodInfo: info, Seq: q.seq, Added: q.config.Clock.Now()}
-		q.enterLocked(ctx, p)
+		q.enterLocked(ctx, p, podUpdated)
 		return
 	}
 	p.PodInfo = info
-	q.NominateFromStatus(info)
+	q.Renominate(old, info)
 	if _, waits := q.waiting[pod.UID]; !waits {
 		q.active.fix(pod.UID)
 		return
@@ -266,10 +294,10 @@ func (q *Queue) TryPop() *framework.QueuedPodInfo {
 	defer q.mu.Unlock()
 	p := q.active.pop()
 	if p == nil {
-		p = q.backoff.pop()
-	}
-	if p == nil {
-		return nil
+		if p = q.backoff.pop(); p == nil {
+			return nil
+		}
+		q.config.Entered(Active, poppedEarly)
 	}
 	if p.Attempts++; p.Attempts == 1 {
 		p.FirstAttempt = q.config.Clock.Now()
@@ -321,22 +349,26 @@ func (q *Queue) Return(ctx context.Context, p *framework.QueuedPodInfo) bool {
 	if f.newest != nil {
 		p.PodInfo, _ = framework.NewPodInfo(f.newest)
 	}
-	p.Added = q.config.Clock.Now()
+	p.Added, p.Flushed = q.config.Clock.Now(), false
 	if len(p.RejectedBy) == 0 {
 		p.Errors++
 		p.Expires = p.Added.Add(q.backoffAfter(p.Errors))
 		q.failed.push(p)
+		q.config.Entered(Backoff, attemptFailure)
 		q.wakeLocked(q.failed, p)
 		return true
 	}
 	p.Errors = 0
 	p.Expires = p.Added.Add(q.backoffAfter(p.Attempts))
 	if f.urgent {
-		q.enterLocked(ctx, p)
+		q.enterLocked(ctx, p, activated)
 		return true
 	}
-	q.waitLocked(p)
-	q.reconsiderLocked(ctx, p, missed)
+	if helped, skipBackoff, _ := q.helpLocked(p, missed); helped {
+		q.moveLocked(ctx, p, skipBackoff, attemptFailure)
+	} else {
+		q.waitLocked(p, attemptFailure)
+	}
 	return true
 }
 
@@ -357,6 +389,16 @@ func (q *Queue) Happened(ctx context.Context, event framework.Event, old, new an
 	}
 	concerned := map[types.UID]*framework.QueuedPodInfo{}
 	for _, r := range q.registeredLocked(event) {
+		if r.concerns != nil {
+			if pods, any := r.concerns(old, new); !any {
+				for _, uid := range pods {
+					if _, rejected := q.byPlugin[r.plugin][uid]; rejected {
+						concerned[uid] = q.waiting[uid]
+					}
+				}
+				continue
+			}
+		}
 		for uid := range q.byPlugin[r.plugin] {
 			concerned[uid] = q.waiting[uid]
 		}
@@ -396,7 +438,7 @@ func (q *Queue) registeredLocked(event framework.Event) []registration {
 		for _, plugin := range slices.Sorted(maps.Keys(plugins)) {
 			for _, he := range plugins[plugin] {
 				if he.Match(event) {
-					found = append(found, registration{scheduler, plugin, he.Hint})
+					found = append(found, registration{scheduler, plugin, he.Hint, he.Concerns})
 				}
 			}
 		}
@@ -407,25 +449,40 @@ func (q *Queue) registeredLocked(event framework.Event) []registration {
 
 // reconsiderLocked moves a waiting pod on if one of the events may help it.
 func (q *Queue) reconsiderLocked(ctx context.Context, p *framework.QueuedPodInfo, events []happened) {
-	helped, skipBackoff := false, false
+	if helped, skipBackoff, cause := q.helpLocked(p, events); helped {
+		q.moveLocked(ctx, p, skipBackoff, cause)
+	}
+}
+
+// helpLocked tells whether one of the events may help a rejected pod, whether it
+// need not wait for its backoff then, and the label of the event.
+func (q *Queue) helpLocked(p *framework.QueuedPodInfo, events []happened) (helped, skipBackoff bool, cause string) {
 	for _, h := range events {
 		for _, r := range q.registeredLocked(h.event) {
 			if r.scheduler != p.Pod.Spec.SchedulerName || !slices.Contains(p.RejectedBy, r.plugin) {
 				continue
 			}
 			if h.event.Resource == framework.UnscheduledPod && !isAbout(h.new, p.Pod) ||
-				h.event.Resource == framework.AssignedPod && isAbout(h.old, p.Pod) {
+				h.event.Resource == framework.AssignedPod && (isAbout(h.old, p.Pod) || gaveUpWith(h.old, p.Pod)) {
 				continue
 			}
-			if r.hint == nil || r.hint(p.Pod, h.old, h.new) == framework.Queue {
-				helped = true
+			if q.hintLocked(r, p, h) == framework.Queue {
+				helped, cause = true, h.event.Label()
 				skipBackoff = skipBackoff || slices.Contains(p.PendingOn, r.plugin)
 			}
 		}
 	}
-	if helped {
-		q.moveLocked(ctx, p, skipBackoff)
+	return helped, skipBackoff, cause
+}
+
+func (q *Queue) hintLocked(r registration, p *framework.QueuedPodInfo, h happened) framework.Hint {
+	if r.hint == nil {
+		return framework.Queue
 	}
+	began := q.config.Clock.Now()
+	hint := r.hint(p.Pod, h.old, h.new)
+	q.config.Hinted(r.plugin, h.event.Label(), hint, q.config.Clock.Since(began))
+	return hint
 }
 
 // isAbout tells whether an event's object is pod itself. A rejected pod's own
@@ -435,15 +492,27 @@ func isAbout(object any, pod *corev1.Pod) bool {
 	return ok && of != nil && of.UID == pod.UID
 }
 
-func (q *Queue) moveLocked(ctx context.Context, p *framework.QueuedPodInfo, skipBackoff bool) {
+// gaveUpWith tells whether an event's object is a pod of the same group that was
+// never bound: its place is free again because they did not all find one.
+func gaveUpWith(object any, pod *corev1.Pod) bool {
+	of, ok := object.(*corev1.Pod)
+	if !ok || of == nil || of.Spec.NodeName != "" || of.Namespace != pod.Namespace {
+		return false
+	}
+	a, b := of.Spec.SchedulingGroup, pod.Spec.SchedulingGroup
+	return a != nil && b != nil && a.PodGroupName != nil && b.PodGroupName != nil && *a.PodGroupName == *b.PodGroupName
+}
+
+func (q *Queue) moveLocked(ctx context.Context, p *framework.QueuedPodInfo, skipBackoff bool, cause string) {
 	q.unwaitLocked(p)
 	if p.GatedBy == "" && !skipBackoff && p.Expires.After(q.config.Clock.Now()) {
 		q.backoff.push(p)
+		q.config.Entered(Backoff, cause)
 		q.wakeLocked(q.backoff, p)
 		signal(q.ready)
 		return
 	}
-	q.enterLocked(ctx, p)
+	q.enterLocked(ctx, p, cause)
 }
 
 // Activate moves a pod to the active queue, whatever it waits for.
@@ -453,7 +522,7 @@ func (q *Queue) Activate(ctx context.Context, uid types.UID) {
 	if f := q.flights[uid]; f != nil {
 		f.urgent = true
 	} else if p := q.takeLocked(uid); p != nil {
-		q.enterLocked(ctx, p)
+		q.enterLocked(ctx, p, activated)
 	}
 }
 
@@ -489,7 +558,7 @@ func (q *Queue) flush(ctx context.Context) time.Time {
 	}
 	for _, h := range []*podHeap{q.backoff, q.failed} {
 		for p := h.peek(); p != nil && !p.Expires.After(now); p = h.peek() {
-			q.enterLocked(ctx, h.pop())
+			q.enterLocked(ctx, h.pop(), backoffComplete)
 		}
 		if p := h.peek(); p != nil {
 			sooner(p.Expires)
@@ -500,9 +569,22 @@ func (q *Queue) flush(ctx context.Context) time.Time {
 			sooner(due)
 			break
 		}
-		q.moveLocked(ctx, p, false)
+		p.Flushed = true
+		q.moveLocked(ctx, p, false, waitedLong)
 	}
 	return next
+}
+
+// InFlight counts what is kept for the pods between Pop and their end, by the
+// label of the event; "PodPopped" are those pods themselves.
+func (q *Queue) InFlight() map[string]int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	counts := map[string]int{"PodPopped": len(q.aloft)}
+	for _, h := range q.events {
+		counts[h.event.Label()]++
+	}
+	return counts
 }
 
 // Lengths counts pods by state, as scheduler_pending_pods.

@@ -24,9 +24,18 @@ var (
 	endpointSlices = schema.GroupResource{Group: discoveryv1.GroupName, Resource: "endpointslices"}
 )
 
-// Pick returns host:port of one ready endpoint of a Service's port at random.
+// Resolver finds them in a store.
+type Resolver struct {
+	Store *store.Store
+	// ByAddress leads calls to the Service's own address, which this host has to be
+	// able to reach, instead of to one of its endpoints.
+	ByAddress bool
+}
+
+// Pick returns host:port of a Service's port: that of one ready endpoint, at random.
 // The error is NotFound or ServiceUnavailable, in upstream's words.
-func Pick(sn *store.Snapshot, namespace, name string, port int32) (string, error) {
+func (r Resolver) Pick(namespace, name string, port int32) (string, error) {
+	sn := r.Store.Snapshot()
 	item, err := sn.Get(store.Key{Resource: services, Namespace: namespace, Name: name})
 	if errors.Is(err, store.ErrNotFound) {
 		return "", apierrors.NewNotFound(schema.GroupResource{Resource: "service"}, name)
@@ -41,6 +50,12 @@ func Pick(sn *store.Snapshot, namespace, name string, port int32) (string, error
 	i := slices.IndexFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool { return p.Port == port })
 	if i < 0 {
 		return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", port, name))
+	}
+	if r.ByAddress {
+		if ip := svc.Spec.ClusterIP; ip != "" && ip != corev1.ClusterIPNone {
+			return net.JoinHostPort(ip, strconv.Itoa(int(port))), nil
+		}
+		return "", fmt.Errorf("cannot route to service with ClusterIP %q", svc.Spec.ClusterIP)
 	}
 	hosts := readyHosts(sn, svc, svc.Spec.Ports[i].Name)
 	if len(hosts) == 0 {

@@ -15,8 +15,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
@@ -178,6 +182,9 @@ func (k *kind) stored(t *testing.T) {
 	url := k.collection + "/" + k.nameOf(k.Maximum)
 	sent := k.object(k.Maximum)
 	k.server.must(t, http.StatusCreated, http.MethodPost, k.collection, sent)
+	if k.resource.Plural == "customresourcedefinitions" {
+		k.established(t, url)
+	}
 	current := func(change) map[string]any {
 		obj := k.server.must(t, http.StatusOK, http.MethodGet, url, nil)
 		delete(obj["metadata"].(map[string]any), "resourceVersion") // somebody may be writing conditions
@@ -196,6 +203,22 @@ func (k *kind) stored(t *testing.T) {
 	k.remove(t, k.nameOf(k.Maximum))
 }
 
+// established waits until a definition is served: more of it cannot be changed then.
+func (k *kind) established(t *testing.T, url string) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		var crd apiextensionsv1.CustomResourceDefinition
+		obj := k.server.must(t, http.StatusOK, http.MethodGet, url, nil)
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj, &crd); err != nil {
+			t.Fatal(err)
+		}
+		if apihelpers.IsCRDConditionTrue(&crd, apiextensionsv1.Established) {
+			return
+		}
+	}
+	t.Fatal("the definition is not served")
+}
+
 func (k *kind) status(t *testing.T, url string, current func(change) map[string]any) {
 	obj := current(change{})
 	obj["status"] = k.Status
@@ -210,11 +233,10 @@ func (k *kind) status(t *testing.T, url string, current func(change) map[string]
 func (k *kind) refuses(t *testing.T, changes []change, method, url string, base func(change) map[string]any) {
 	for _, c := range changes {
 		t.Run(c.String(), func(t *testing.T) {
-			obj, err := c.apply(base(c))
-			if err != nil {
-				t.Fatal(err)
+			code, answer := k.try(t, c, method, url, base)
+			for code == http.StatusConflict { // a controller has written meanwhile
+				code, answer = k.try(t, c, method, url, base)
 			}
-			code, answer := k.server.do(t, method, url, obj)
 			if code != http.StatusUnprocessableEntity {
 				t.Fatalf("answered %d: %v", code, answer["message"])
 			}
@@ -223,6 +245,15 @@ func (k *kind) refuses(t *testing.T, changes []change, method, url string, base 
 			}
 		})
 	}
+}
+
+func (k *kind) try(t *testing.T, c change, method, url string, base func(change) map[string]any) (int, map[string]any) {
+	t.Helper()
+	obj, err := c.apply(base(c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k.server.do(t, method, url, obj)
 }
 
 func (k *kind) base(c change) map[string]any {

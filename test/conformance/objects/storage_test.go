@@ -22,7 +22,7 @@ var storageKinds = []kind{
 		change: "spec: {requiresRepublish: true}",
 	},
 	{
-		gvr: resourceOf("storage.k8s.io", "v1", "csinodes"), kind: "CSINode", clustered: true,
+		gvr: resourceOf("storage.k8s.io", "v1", "csinodes"), kind: "CSINode", clustered: true, bareStatus: true,
 		object: "spec: {drivers: []}",
 		change: "spec: {drivers: [{name: d.example.com, nodeID: node, topologyKeys: [zone]}]}",
 	},
@@ -82,7 +82,9 @@ func volumes(name string) (*corev1.PersistentVolume, *corev1.PersistentVolumeCla
 // first one by one, then as collections.
 func TestTheLifeOfAVolumeAndItsClaim(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, proatest.Options{Controllers: []string{"persistentvolume-binder-controller"}, DisableAdmissionPlugins: []string{"ServiceAccount"}})
+	s := newServer(t, proatest.Options{Controllers: []string{
+		"persistentvolume-binder-controller", "persistentvolume-protection-controller", "persistentvolumeclaim-protection-controller",
+	}, DisableAdmissionPlugins: []string{"ServiceAccount"}})
 	ctx := within(t)
 	pvs, claims := s.CoreV1().PersistentVolumes(), s.CoreV1().PersistentVolumeClaims(space)
 	byLabel := metav1.ListOptions{LabelSelector: "pair=yes"}

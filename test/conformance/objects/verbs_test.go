@@ -26,15 +26,16 @@ const elsewhere = "elsewhere"
 
 // kind is a resource and what a test of its verbs has to know of it.
 type kind struct {
-	gvr       schema.GroupVersionResource
-	kind      string
-	clustered bool
-	object    string            // in YAML, without apiVersion, kind and name; NAMESPACE is where it is
-	change    string            // a merge patch of the desired state; empty where it cannot change
-	status    string            // a merge patch of the status subresource; empty where there is none
-	first     int64             // the generation of a new object
-	counts    bool              // changes of the desired state make a new generation
-	names     map[string]string // where names have a form: what stands for the names of the test
+	gvr        schema.GroupVersionResource
+	kind       string
+	clustered  bool
+	object     string            // in YAML, without apiVersion, kind and name; NAMESPACE is where it is
+	change     string            // a merge patch of the desired state; empty where it cannot change
+	status     string            // a merge patch of the status subresource; empty where there is none
+	bareStatus bool              // the status subresource is there, its fields are behind gates that are off
+	first      int64             // the generation of a new object
+	counts     bool              // changes of the desired state make a new generation
+	names      map[string]string // where names have a form: what stands for the names of the test
 }
 
 // label is the value of the label that the objects of a kind have in its test.
@@ -106,7 +107,7 @@ func discovered(t *testing.T, s *server, k kind) {
 		t.Errorf("%s is discovered as %+v", k.gvr.Resource, own)
 	}
 	status, ok := served[k.gvr.Resource+"/status"]
-	if ok != (k.status != "") || ok && !slices.Equal(status.Verbs, statusVerbs) {
+	if ok != (k.status != "" || k.bareStatus) || ok && !slices.Equal(status.Verbs, statusVerbs) {
 		t.Errorf("the status of %s is discovered as %+v", k.gvr.Resource, status)
 	}
 }

@@ -112,8 +112,8 @@ func queue(ctx context.Context, c *cluster, cores int64) error {
 		}
 		for i := range list.Items {
 			j := &list.Items[i]
-			if !*j.Spec.Suspend || coresOf(j) > free {
-				continue
+			if !*j.Spec.Suspend || suspendedCondition(j) == nil || coresOf(j) > free {
+				continue // or nobody has seen yet that it waits
 			}
 			j.Spec.Suspend = new(false)
 			j.Spec.Template.Spec.NodeSelector = map[string]string{"flavor": "reserved"}

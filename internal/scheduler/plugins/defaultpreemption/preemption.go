@@ -35,13 +35,14 @@ type Plugin struct {
 	share, atLeast int        // percentage and number of nodes to look for victims on
 	random         *rand.Rand // used by the scheduling loop only
 
-	mu         sync.Mutex // guards preempting
+	mu         sync.Mutex // guards what follows
 	preempting map[types.UID]struct{}
+	evictions  map[types.UID]*eviction // by victim, until the snapshot shows them
 }
 
 func New(h *framework.Handle) (framework.Plugin, error) {
 	p := &Plugin{
-		handle: h, preempting: map[types.UID]struct{}{},
+		handle: h, preempting: map[types.UID]struct{}{}, evictions: map[types.UID]*eviction{},
 		pods:    client.Shared[*corev1.Pod](h.Cache),
 		budgets: client.Shared[*policyv1.PodDisruptionBudget](h.Cache),
 	}
@@ -129,7 +130,7 @@ func (p *Plugin) ineligible(pod *framework.PodInfo, d *framework.Diagnosis) stri
 		}
 	}
 	for _, other := range node.Pods {
-		if other.Priority < pod.Priority && isLeavingVictim(other.Pod) {
+		if other.Priority < pod.Priority && (isLeavingVictim(other.Pod) || p.evicted(other.Pod)) {
 			return "not eligible due to a terminating pod on the nominated node."
 		}
 	}

@@ -31,12 +31,16 @@ func (p *Plugin) preempt(pod *framework.PodInfo, c candidate) {
 		}
 	}
 	p.handle.Background(func(ctx context.Context) {
+		began := p.handle.Clock.Now()
 		var failed error
 		for _, v := range c.victims {
-			if err := p.evict(ctx, pod.Pod, v.Pod, c.node.Name()); err != nil {
+			if err := p.evictOnce(ctx, pod.Pod, v.Pod, c.node.Name()); err != nil {
 				failed = err
 				break
 			}
+		}
+		if p.handle.Evicted != nil {
+			p.handle.Evicted(p.handle.Clock.Since(began), failed)
 		}
 		p.mu.Lock()
 		delete(p.preempting, pod.Pod.UID)
@@ -48,6 +52,73 @@ func (p *Plugin) preempt(pod *framework.PodInfo, c candidate) {
 		}
 		p.handle.Activate(pod)
 	})
+}
+
+// eviction is one victim's. Several pods may count on the same one: whoever comes
+// second waits for what the first does.
+type eviction struct {
+	victim *corev1.Pod
+	done   chan struct{}
+	err    error // once done is closed
+}
+
+// evictOnce evicts a victim unless someone does or did so already.
+func (p *Plugin) evictOnce(ctx context.Context, preemptor, victim *corev1.Pod, node string) error {
+	p.mu.Lock()
+	e, known := p.evictions[victim.UID]
+	if !known {
+		p.forgetShownLocked()
+		e = &eviction{victim: victim, done: make(chan struct{})}
+		p.evictions[victim.UID] = e
+	}
+	p.mu.Unlock()
+	if known {
+		select {
+		case <-e.done:
+			return e.err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	e.err = p.evict(ctx, preemptor, victim, node)
+	close(e.done)
+	if e.err != nil {
+		p.mu.Lock()
+		delete(p.evictions, victim.UID)
+		p.mu.Unlock()
+	}
+	return e.err
+}
+
+// forgetShownLocked drops the evictions that the scheduler's own picture shows by now.
+func (p *Plugin) forgetShownLocked() {
+	for uid, e := range p.evictions {
+		select {
+		case <-e.done:
+		default:
+			continue
+		}
+		now, ok := p.pods.Cached(e.victim.Namespace, e.victim.Name)
+		if !ok || now.UID != uid || now.DeletionTimestamp != nil {
+			delete(p.evictions, uid)
+		}
+	}
+}
+
+// evicted tells whether a pod has been deleted as a victim, shown or not.
+func (p *Plugin) evicted(pod *corev1.Pod) bool {
+	p.mu.Lock()
+	e := p.evictions[pod.UID]
+	p.mu.Unlock()
+	if e == nil {
+		return false
+	}
+	select {
+	case <-e.done:
+		return e.err == nil
+	default:
+		return false
+	}
 }
 
 // evict marks a victim with the reason of its disruption and deletes it.
@@ -66,7 +137,6 @@ func (p *Plugin) evict(ctx context.Context, preemptor, victim *corev1.Pod, node 
 	}
 	_, err = p.pods.Resource.Patch(ctx, victim.Namespace, victim.Name, types.StrategicMergePatchType, patch, "status")
 	if err == nil {
-		// The informer shows it when this returns, so the next try does not begin anew.
 		_, err = p.pods.Delete(ctx, victim.Namespace, victim.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(victim.UID))})
 	}
 	switch {

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"proa/internal/scheduler/devices"
 	"proa/internal/scheduler/framework"
 	"proa/internal/scheduler/plugins/hint"
 )
@@ -27,10 +28,11 @@ type FitArgs struct {
 type Fit struct {
 	args     FitArgs
 	strategy Strategy
+	devices  *devices.Inventory
 }
 
 func NewFit(h *framework.Handle) (framework.Plugin, error) {
-	f := &Fit{}
+	f := &Fit{devices: h.Devices}
 	if args, ok := h.Args.(*FitArgs); ok && args != nil {
 		f.args = *args
 	}
@@ -103,7 +105,7 @@ func (f *Fit) shortage(r *framework.Resources, node *framework.NodeInfo) *framew
 	check(shortStorage, r.EphemeralStorage, used.EphemeralStorage, total.EphemeralStorage)
 	var more []string
 	for _, s := range r.Scalar {
-		if f.ignored(s.Name) || s.Value <= total.Of(s.Name)-used.Of(s.Name) {
+		if f.ignored(s.Name) || f.fromDevices(s.Name, total) || s.Value <= total.Of(s.Name)-used.Of(s.Name) {
 			continue
 		}
 		more = append(more, "Insufficient "+string(s.Name))
@@ -117,6 +119,13 @@ func (f *Fit) shortage(r *framework.Resources, node *framework.NodeInfo) *framew
 	}
 	return framework.NewStatus([]framework.Code{framework.Unschedulable, framework.UnschedulableAndUnresolvable}[hopeless],
 		append(slices.Clone(status.Reasons()), more...)...)
+}
+
+// fromDevices: a class of devices stands for the resource, and the node has none of
+// it otherwise, so that DynamicResources has to find devices (KEP-5004).
+func (f *Fit) fromDevices(name corev1.ResourceName, total *framework.Resources) bool {
+	_, ok := f.devices.ClassOf(name)
+	return ok && total.Of(name) == 0
 }
 
 func (f *Fit) ignored(name corev1.ResourceName) bool {

@@ -3,6 +3,7 @@ package nodevolumelimits
 
 import (
 	"context"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -33,7 +34,12 @@ func New(h *framework.Handle) (framework.Plugin, error) {
 
 func (*Plugin) Name() string { return Name }
 
-func (*Plugin) Local(pod *framework.PodInfo) bool { return len(pod.Claims) == 0 }
+func (*Plugin) Local(pod *framework.PodInfo) bool { return !attaches(pod) }
+
+// attaches tells whether a pod has volumes that a driver may attach.
+func attaches(pod *framework.PodInfo) bool {
+	return len(pod.Claims) > 0 || slices.ContainsFunc(pod.Pod.Spec.Volumes, func(v corev1.Volume) bool { return migratedInline(&v) })
+}
 
 var exceeded = framework.NewStatus(framework.Unschedulable, "node(s) exceed max volume count")
 
@@ -41,7 +47,7 @@ var exceeded = framework.NewStatus(framework.Unschedulable, "node(s) exceed max 
 type attached struct{ driver, handle string }
 
 func (p *Plugin) PreFilter(_ context.Context, _ *framework.CycleState, pod *framework.PodInfo) (*framework.PreFilterResult, *framework.Status) {
-	if len(pod.Claims) == 0 {
+	if !attaches(pod) {
 		return nil, framework.NewStatus(framework.Skip)
 	}
 	return nil, nil
@@ -95,21 +101,27 @@ func (p *Plugin) limits(node string) map[string]int32 {
 	return limits
 }
 
-// collect adds the CSI volumes of a pod. One still to be provisioned is known by its claim.
+// collect adds the CSI volumes of a pod, with those of the old plugins that drivers
+// have taken over. One still to be provisioned is known by its claim.
 func (p *Plugin) collect(pod *framework.PodInfo, into map[attached]struct{}) {
+	for i := range pod.Pod.Spec.Volumes {
+		if v, ok := ofInline(&pod.Pod.Spec.Volumes[i], pod.Pod.Namespace); ok {
+			into[v] = struct{}{}
+		}
+	}
 	for _, name := range pod.Claims {
 		claim, ok := p.claims.Cached(pod.Pod.Namespace, name)
 		if !ok {
 			continue
 		}
 		if volume, ok := p.volumes.Cached("", claim.Spec.VolumeName); ok && claim.Spec.VolumeName != "" {
-			if csi := volume.Spec.CSI; csi != nil {
-				into[attached{csi.Driver, csi.VolumeHandle}] = struct{}{}
+			if v, ok := ofVolume(volume); ok {
+				into[v] = struct{}{}
 			}
 			continue
 		}
 		if class, ok := p.classes.Cached("", storagehelpers.GetPersistentVolumeClaimClass(claim)); ok {
-			into[attached{class.Provisioner, claim.Namespace + "/" + claim.Name}] = struct{}{}
+			into[attached{driverOf(class.Provisioner), claim.Namespace + "/" + claim.Name}] = struct{}{}
 		}
 	}
 }
@@ -123,7 +135,7 @@ func (p *Plugin) EventsToRegister() []framework.HintedEvent {
 				return framework.QueueSkip
 			}
 			info, _ := framework.NewPodInfo(gone)
-			return framework.Hint(len(info.Claims) > 0)
+			return framework.Hint(attaches(info))
 		}),
 		hint.On(framework.Claim, framework.Add|framework.Update, nil),
 		hint.On(framework.Node, framework.Add, nil),
