@@ -111,7 +111,9 @@ func (d *Discovery) resource(gv schema.GroupVersion, r metav1.APIResource) *apis
 	if strings.Contains(r.Name, "/") || !slices.Contains(r.Verbs, "list") {
 		return nil
 	}
-	if _, known := d.Catalogue.Stored(gr); known && d.found[gr] == nil {
+	_, stored := d.Catalogue.Stored(gr)
+	_, served := d.Catalogue.Lookup(gv.WithResource(r.Name)) // perhaps stored in another group
+	if (stored || served) && d.found[gr] == nil {
 		return nil
 	}
 	gvk := gv.WithKind(r.Kind)
