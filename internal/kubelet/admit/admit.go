@@ -131,7 +131,7 @@ func room(node *corev1.Node, pod *corev1.Pod, others []*corev1.Pod) (string, str
 	}
 	used := corev1.ResourceList{}
 	for _, o := range others {
-		for name, q := range requests(o) {
+		for name, q := range held(o) {
 			sum := used[name]
 			sum.Add(q)
 			used[name] = sum
@@ -185,6 +185,31 @@ func Resize(node *corev1.Node, pod *corev1.Pod, others []*corev1.Pod) (reason, m
 
 func requests(pod *corev1.Pod) corev1.ResourceList {
 	return resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+}
+
+// held is what a pod on the node takes from it: what its containers were given, not
+// what a resize that waits, or cannot be, asks for (KEP-1287).
+func held(pod *corev1.Pod) corev1.ResourceList {
+	given := map[string]corev1.ResourceList{}
+	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range list {
+			given[list[i].Name] = list[i].AllocatedResources
+		}
+	}
+	as := *pod
+	as.Spec.InitContainers = slices.Clone(pod.Spec.InitContainers)
+	as.Spec.Containers = slices.Clone(pod.Spec.Containers)
+	for _, list := range [][]corev1.Container{as.Spec.InitContainers, as.Spec.Containers} {
+		for i := range list {
+			if requests := given[list[i].Name]; requests != nil {
+				list[i].Resources.Requests = requests
+			}
+		}
+	}
+	if pod.Status.AllocatedResources != nil && pod.Spec.Resources != nil {
+		as.Spec.Resources = &corev1.ResourceRequirements{Requests: pod.Status.AllocatedResources, Limits: pod.Spec.Resources.Limits}
+	}
+	return requests(&as)
 }
 
 func outOf(name corev1.ResourceName, want, used, limit int64) (string, string) {
