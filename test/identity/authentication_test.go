@@ -190,7 +190,8 @@ func TestBadConfigurationsDoNotStart(t *testing.T) {
 		{"conditions where nobody is anonymous", "enabled should be set to true when conditions are defined",
 			[]string{"--authentication-config", file(t, "a.yaml", authentication+"anonymous: {enabled: false, conditions: [{path: /livez}]}\n")}},
 		{"an unknown field", "unknown field", []string{"--authentication-config", file(t, "b.yaml", authentication+"jwts: []\n")}},
-		{"an unknown mode", "Unsupported value", []string{"--authorization-mode=ABAC"}},
+		{"an unknown mode", "Unsupported value", []string{"--authorization-mode=Nobody"}},
+		{"policies without their file", "authorization-mode ABAC's authorization policy file not passed", []string{"--authorization-mode=ABAC"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
