@@ -169,6 +169,8 @@ unit: | check-go
 	@$(COMPILED) $(GO) test -trimpath ./...
 
 e2e: build images clients
+	$(call say,e2e,internal/kubelet)
+	@PROA_E2E=required $(COMPILED) unshare -n sh -c 'ip link set lo up && exec $(GO) test -trimpath -count=1 -timeout 5m ./internal/kubelet'
 	$(call say,e2e,test/e2e)
 	@PROA_E2E=required $(COMPILED) $(GO) test -trimpath -count=1 -timeout 30m ./test/e2e
 	$(call say,e2e,test/datastore)
@@ -202,12 +204,12 @@ test-peers: proa peers ## objects that upstream wrote, Proa rewrote and upstream
 # ---- other people's programs that the end-to-end tests run against Proa ---------------------------------
 
 .PHONY: clients
-clients: build/images/sample-apiserver.tar build/clients/helm build/clients/javascript ## Helm, the JavaScript client, an extension server
+clients: build/images/sample-apiserver.tar build/clients/helm3 build/clients/helm4 build/clients/javascript ## Helm, the JavaScript client, an extension server
 
-build/clients/helm: test/clients/helm/go.mod test/clients/helm/go.sum | check-go
+build/clients/helm3 build/clients/helm4: build/clients/helm%: test/clients/helm/go.mod test/clients/helm/go.sum | check-go
 	$(call say,build,$@)
 	@mkdir -p $(@D)
-	@cd test/clients/helm && CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o $(CURDIR)/$@ helm.sh/helm/v4/cmd/helm
+	@cd test/clients/helm && CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o $(CURDIR)/$@ helm.sh/helm/v$*/cmd/helm
 
 # Without Node.js there is nothing to run it with: the test says so.
 build/clients/javascript: $(wildcard test/clients/javascript/*)

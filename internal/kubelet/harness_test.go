@@ -1,11 +1,8 @@
 package kubelet
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http/httptest"
 	"os"
@@ -18,12 +15,10 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
-	ociv1 "github.com/google/go-containerregistry/pkg/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -37,12 +32,9 @@ import (
 )
 
 // The tests of this package run real containers. They need root, a network
-// namespace of their own, and two settings: PROA_TEST_BIN, a directory with
-// containerd, its shim, runc and the CNI plugins bridge, host-local and
-// loopback; PROA_TEST_BUSYBOX, a static busybox.
+// namespace of their own, what `make payload images` builds, and PROA_E2E=required:
 //
-//	go test -c -o kubelet.test ./internal/kubelet
-//	PROA_TEST_BIN=... PROA_TEST_BUSYBOX=... unshare -n sh -c 'ip link set lo up; ./kubelet.test -test.v'
+//	PROA_E2E=required unshare -n sh -c 'ip link set lo up; go test ./internal/kubelet'
 var shared *machine
 
 // machine is a container runtime with a registry beside it.
@@ -54,11 +46,10 @@ type machine struct {
 }
 
 func TestMain(m *testing.M) {
-	bin, busybox := os.Getenv("PROA_TEST_BIN"), os.Getenv("PROA_TEST_BUSYBOX")
 	code := 0
-	if bin != "" && busybox != "" {
+	if os.Getenv("PROA_E2E") == "required" {
 		var err error
-		if shared, err = startMachine(bin, busybox); err != nil {
+		if shared, err = startMachine(built("payload/bin"), built("images/busybox.tar")); err != nil {
 			fmt.Fprintln(os.Stderr, "start machine:", err)
 			os.Exit(1)
 		}
@@ -70,6 +61,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+func built(path string) string {
+	abs, err := filepath.Abs(filepath.Join("../../build", path))
+	if err != nil {
+		panic(err)
+	}
+	return abs
+}
+
 func startMachine(bin, busybox string) (*machine, error) {
 	dir, err := os.MkdirTemp("", "kubelet-test-")
 	if err != nil {
@@ -79,7 +78,11 @@ func startMachine(bin, busybox string) (*machine, error) {
 	srv := httptest.NewServer(registry.New(registry.Logger(slog.NewLogLogger(slog.DiscardHandler, 0))))
 	m.registry = strings.TrimPrefix(srv.URL, "http://")
 	m.image = m.registry + "/busybox:1"
-	if err := pushBusybox(m.image, busybox); err != nil {
+	unpacked := filepath.Join(dir, "busybox")
+	if err := os.Mkdir(unpacked, 0o755); err != nil {
+		return nil, err
+	}
+	if err := push(m.image, busybox, unpacked); err != nil {
 		return nil, err
 	}
 	if err := m.startContainerd(bin); err != nil {
@@ -88,49 +91,30 @@ func startMachine(bin, busybox string) (*machine, error) {
 	return m, nil
 }
 
-func pushBusybox(image, file string) error {
-	b, err := os.ReadFile(file)
+// push serves the image of an OCI archive under a name. By itself it sleeps, so that
+// it is the sandbox image too.
+func push(image, archive, dir string) error {
+	if out, err := exec.Command("tar", "-xf", archive, "-C", dir).CombinedOutput(); err != nil {
+		return fmt.Errorf("unpack %s: %w: %s", archive, err, out)
+	}
+	index, err := layout.ImageIndexFromPath(dir)
 	if err != nil {
 		return err
 	}
-	var layer bytes.Buffer
-	w := tar.NewWriter(&layer)
-	for _, d := range []string{"bin", "etc", "tmp", "dev", "proc", "sys", "www"} {
-		if err := w.WriteHeader(&tar.Header{Name: d + "/", Typeflag: tar.TypeDir, Mode: 0o1777}); err != nil {
-			return err
-		}
-	}
-	if err := w.WriteHeader(&tar.Header{Name: "bin/busybox", Mode: 0o755, Size: int64(len(b))}); err != nil {
-		return err
-	}
-	if _, err := w.Write(b); err != nil {
-		return err
-	}
-	for _, applet := range []string{"sh", "sleep", "cat", "echo", "true", "false", "test", "httpd", "touch", "rm", "id", "env", "ls", "grep", "hostname", "kill", "dd", "nc", "trap", "head", "tail", "stat"} {
-		if err := w.WriteHeader(&tar.Header{Name: "bin/" + applet, Typeflag: tar.TypeSymlink, Linkname: "busybox", Mode: 0o777}); err != nil {
-			return err
-		}
-	}
-	passwd := "root:x:0:0:root:/:/bin/sh\n"
-	if err := w.WriteHeader(&tar.Header{Name: "etc/passwd", Mode: 0o644, Size: int64(len(passwd))}); err != nil {
-		return err
-	}
-	if _, err := io.WriteString(w, passwd); err != nil {
-		return err
-	}
-	if err := w.Close(); err != nil {
-		return err
-	}
-	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer.Bytes())), nil })
+	manifest, err := index.IndexManifest()
 	if err != nil {
 		return err
 	}
-	cfg := ociv1.Config{Env: []string{"PATH=/bin"}, Cmd: []string{"/bin/sleep", "1000000"}}
-	img, err := mutate.ConfigFile(empty.Image, &ociv1.ConfigFile{OS: "linux", Architecture: "amd64", Config: cfg, RootFS: ociv1.RootFS{Type: "layers"}})
+	img, err := index.Image(manifest.Manifests[0].Digest)
 	if err != nil {
 		return err
 	}
-	if img, err = mutate.AppendLayers(img, l); err != nil {
+	config, err := img.ConfigFile()
+	if err != nil {
+		return err
+	}
+	config.Config.Cmd = []string{"sleep", "1000000"}
+	if img, err = mutate.Config(img, config.Config); err != nil {
 		return err
 	}
 	ref, err := name.ParseReference(image)
@@ -209,7 +193,7 @@ type world struct {
 func newWorld(t testing.TB, change ...func(*Config)) *world {
 	t.Helper()
 	if shared == nil {
-		t.Skip("needs PROA_TEST_BIN and PROA_TEST_BUSYBOX: see harness_test.go")
+		t.Skip("runs containers: `make e2e` does it in a network namespace")
 	}
 	catalogue := builtin.Catalogue()
 	s, err := store.Open(t.Context(), store.Config{Engine: memory.New(), Codec: apiregistry.NewCodec(catalogue)})

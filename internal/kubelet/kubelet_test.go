@@ -120,7 +120,7 @@ func TestProbes(t *testing.T) {
 	w.create(pod("probed", func(s *corev1.PodSpec) {
 		s.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ok", Port: port}}}
 		s.Containers[0].StartupProbe = &corev1.Probe{PeriodSeconds: 1, FailureThreshold: 30, ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: port}}}
-	}, "echo ok >/www/ok; httpd -p 8080 -h /www; "+forever))
+	}, "mkdir -p /www; echo ok >/www/ok; httpd -p 8080 -h /www; "+forever))
 	w.create(pod("alive", func(s *corev1.PodSpec) {
 		s.Containers[0].LivenessProbe = &corev1.Probe{PeriodSeconds: 1, FailureThreshold: 1, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"cat", "/tmp/healthy"}}}}
 	}, "touch /tmp/healthy; sleep 1.5; rm /tmp/healthy; "+forever))
@@ -326,6 +326,11 @@ func TestResize(t *testing.T) {
 	if !shows("150m", "80Mi")(p) {
 		t.Errorf("resources in force: %+v", p.Status.ContainerStatuses[0].Resources)
 	}
+	if given := p.Status.ContainerStatuses[0].AllocatedResources; !given.Cpu().Equal(resource.MustParse("150m")) {
+		t.Errorf("allocated, while the resize cannot be: %v", given)
+	}
+	w.create(pod("beside", func(s *corev1.PodSpec) { s.Containers[0].Resources = limits("100m", "32Mi") }, forever))
+	w.until("beside", "ready", ready)
 }
 
 func TestEphemeralContainerSeesItsTarget(t *testing.T) {

@@ -89,7 +89,8 @@ func runShared(m *testing.M) int {
 		return 1
 	}
 	code := m.Run()
-	if code != 0 {
+	if log := shared.log(); strings.Contains(log, "\ngoroutine ") {
+		fmt.Println("the server crashed")
 		shared.printLog()
 	}
 	if out, err := shared.proa("down", "--delete"); err != nil {
@@ -116,13 +117,26 @@ func (c *cluster) start(flags ...string) error {
 	return nil
 }
 
-func (c *cluster) printLog() {
+func (c *cluster) log() string {
 	data, _ := os.ReadFile(filepath.Join(c.dir, "logs", "proa.log"))
-	const last = 30000
-	if len(data) > last {
-		data = data[len(data)-last:]
+	return string(data)
+}
+
+func (c *cluster) printLog() {
+	log := c.log()
+	fmt.Printf("--- the end of proa.log\n%s\n", log[max(0, len(log)-30000):])
+}
+
+// logAbout returns the last lines of the server's log that name a namespace.
+func (c *cluster) logAbout(namespace string) string {
+	const last = 40
+	var about []string
+	for line := range strings.Lines(c.log()) {
+		if strings.Contains(line, namespace) {
+			about = append(about, line)
+		}
 	}
-	fmt.Printf("--- the end of proa.log\n%s\n", data)
+	return strings.Join(about[max(0, len(about)-last):], "")
 }
 
 // freePort returns a port that nothing listens on.
@@ -199,7 +213,7 @@ func (c *cluster) namespace(t *testing.T) string {
 	t.Cleanup(func() {
 		if t.Failed() {
 			out, _, _ := c.tryKubectl("", "get", "all,events", "-n", name, "-o", "wide")
-			t.Logf("state of namespace %s:\n%s", name, out)
+			t.Logf("state of namespace %s:\n%s\nproa.log:\n%s", name, out, c.logAbout(name))
 		}
 		c.tryKubectl("", "delete", "namespace", name, "--wait=false")
 	})

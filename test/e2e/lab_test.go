@@ -56,7 +56,7 @@ func newLab(t *testing.T) *lab {
 	t.Cleanup(func() {
 		if t.Failed() {
 			out, _, _ := shared.tryKubectl("", "get", "all,endpointslices,pvc,events", "-n", l.ns, "-o", "wide")
-			t.Logf("state of namespace %s:\n%s", l.ns, out)
+			t.Logf("state of namespace %s:\n%s\nproa.log:\n%s", l.ns, out, shared.logAbout(l.ns))
 		}
 		err := clients().CoreV1().Namespaces().Delete(context.Background(), l.ns, metav1.DeleteOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {

@@ -123,7 +123,8 @@ func tolerates(pod *corev1.Pod, taint *corev1.Taint) bool {
 	return corehelper.TolerationsTolerateTaint(klog.Background(), pod.Spec.Tolerations, taint, true)
 }
 
-// room compares the pod's requests with what the others leave.
+// room compares the pod's requests with what the others leave, whose specs say what
+// they were given.
 func room(node *corev1.Node, pod *corev1.Pod, others []*corev1.Pod) (string, string) {
 	free := node.Status.Allocatable
 	if limit := free.Pods().Value(); int64(len(others))+1 > limit {
@@ -131,7 +132,7 @@ func room(node *corev1.Node, pod *corev1.Pod, others []*corev1.Pod) (string, str
 	}
 	used := corev1.ResourceList{}
 	for _, o := range others {
-		for name, q := range held(o) {
+		for name, q := range requests(o) {
 			sum := used[name]
 			sum.Add(q)
 			used[name] = sum
@@ -185,31 +186,6 @@ func Resize(node *corev1.Node, pod *corev1.Pod, others []*corev1.Pod) (reason, m
 
 func requests(pod *corev1.Pod) corev1.ResourceList {
 	return resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-}
-
-// held is what a pod on the node takes from it: what its containers were given, not
-// what a resize that waits, or cannot be, asks for (KEP-1287).
-func held(pod *corev1.Pod) corev1.ResourceList {
-	given := map[string]corev1.ResourceList{}
-	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
-		for i := range list {
-			given[list[i].Name] = list[i].AllocatedResources
-		}
-	}
-	as := *pod
-	as.Spec.InitContainers = slices.Clone(pod.Spec.InitContainers)
-	as.Spec.Containers = slices.Clone(pod.Spec.Containers)
-	for _, list := range [][]corev1.Container{as.Spec.InitContainers, as.Spec.Containers} {
-		for i := range list {
-			if requests := given[list[i].Name]; requests != nil {
-				list[i].Resources.Requests = requests
-			}
-		}
-	}
-	if pod.Status.AllocatedResources != nil && pod.Spec.Resources != nil {
-		as.Spec.Resources = &corev1.ResourceRequirements{Requests: pod.Status.AllocatedResources, Limits: pod.Spec.Resources.Limits}
-	}
-	return requests(&as)
 }
 
 func outOf(name corev1.ResourceName, want, used, limit int64) (string, string) {

@@ -33,13 +33,6 @@ func sysctl(name string, hostNetwork bool) *corev1.Pod {
 	})
 }
 
-// resized asks for more than it was given.
-func resized(asks, given string) *corev1.Pod {
-	p := request("cpu", asks)
-	p.Status.ContainerStatuses = []corev1.ContainerStatus{{AllocatedResources: corev1.ResourceList{"cpu": resource.MustParse(given)}}}
-	return p
-}
-
 func TestPod(t *testing.T) {
 	node := &corev1.Node{Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("1Gi"), corev1.ResourcePods: resource.MustParse("3")}}}
@@ -57,9 +50,6 @@ func TestPod(t *testing.T) {
 	}{
 		{"a pod that fits", tolerant(request("cpu", "1")), nil, ""},
 		{"too much cpu", tolerant(request("cpu", "1")), []*corev1.Pod{request("cpu", "1500m")},
-			"OutOfcpu: Pod was rejected: Node didn't have enough resource: cpu, requested: 1000, used: 1500, capacity: 2000"},
-		{"room that a resize only asks for", tolerant(request("cpu", "1")), []*corev1.Pod{resized("1000", "500m")}, ""},
-		{"room that a pod keeps while its resize waits", tolerant(request("cpu", "1")), []*corev1.Pod{resized("1", "1500m")},
 			"OutOfcpu: Pod was rejected: Node didn't have enough resource: cpu, requested: 1000, used: 1500, capacity: 2000"},
 		{"too much memory", tolerant(request("memory", "2Gi")), nil,
 			"OutOfmemory: Pod was rejected: Node didn't have enough resource: memory, requested: 2147483648, used: 0, capacity: 1073741824"},

@@ -43,10 +43,13 @@ func (p *worker) report(pod *corev1.Pod, rt *cri.Pod, stopped bool, end *status.
 		// restart counts continue from what was written.
 		base = status.Overlay(pod, last)
 	}
+	p.mu.Lock()
+	pending := p.pending
+	p.mu.Unlock()
 	p.w.c.Status.Set(pod, status.Generate(status.Input{
 		Pod: base, Runtime: rt, Waiting: p.waiting, Health: health{p, base},
 		HostIPs: p.w.c.HostIPs(), Started: p.started, Now: p.w.c.Clock.Now(),
-		Stopped: stopped, End: end, Message: p.terminationMessage, RuntimeName: p.w.c.RuntimeName, Resize: p.pending,
+		Stopped: stopped, End: end, Message: p.terminationMessage, RuntimeName: p.w.c.RuntimeName, Resize: pending,
 	}))
 }
 

@@ -54,21 +54,13 @@ func resizeRestarts(c *corev1.Container, name corev1.ResourceName) bool {
 	return false
 }
 
-// resize brings running containers to the resources of their spec, if the node
-// has the room; else the pod says that the resize waits, or why it never can be.
+// resize brings running containers to the resources that the pod has been given.
 // It reports whether it did anything.
 func (p *worker) resize(ctx context.Context, pod *corev1.Pod, rt *cri.Pod) (acted bool, err error) {
 	due := changes(p.w.c.Node, pod, rt)
 	if len(due) == 0 {
-		acted, p.pending = p.pending != nil, nil
-		return acted, nil
+		return false, nil
 	}
-	if cond := p.unfit(pod); cond != nil {
-		acted = p.pending == nil || p.pending.Reason != cond.Reason || p.pending.Message != cond.Message
-		p.pending = cond
-		return acted, nil
-	}
-	p.pending = nil
 	// The pod's group must be the larger of the two at any time, so its limits
 	// go first when they grow and last when they shrink. Both are tried: the
 	// first may fail, the second must not.
@@ -95,22 +87,4 @@ func (p *worker) resize(ctx context.Context, pod *corev1.Pod, rt *cri.Pod) (acte
 		}
 	}
 	return true, ctx.Err()
-}
-
-// unfit is the condition of a pod whose resize the node has no room for.
-func (p *worker) unfit(pod *corev1.Pod) *corev1.PodCondition {
-	if p.w.c.Fits == nil {
-		return nil
-	}
-	var others []*corev1.Pod
-	for _, o := range p.w.Active() {
-		if o.UID != pod.UID {
-			others = append(others, o)
-		}
-	}
-	reason, message := p.w.c.Fits(pod, others)
-	if reason == "" {
-		return nil
-	}
-	return &corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: reason, Message: message}
 }

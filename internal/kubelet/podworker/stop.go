@@ -204,6 +204,7 @@ func (p *worker) terminatePod(ctx context.Context, pod *corev1.Pod, e *ending) e
 	p.mu.Lock()
 	p.terminated = true
 	p.mu.Unlock()
+	p.w.retryResizes()
 	return nil
 }
 

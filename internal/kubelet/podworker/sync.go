@@ -20,6 +20,8 @@ import (
 // look again though nothing happens; 0 for never.
 func (p *worker) sync(ctx context.Context, pod *corev1.Pod) (time.Duration, error) {
 	p.refresh(pod)
+	p.allocate(p.current())
+	pod = p.allocated()
 	rt, err := p.look(ctx, pod)
 	if err != nil {
 		return 0, err

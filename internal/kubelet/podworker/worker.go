@@ -34,6 +34,8 @@ type worker struct {
 	interrupt  context.CancelFunc // of the step in flight
 	admitted   bool
 	terminated bool
+	given      allocation
+	pending    *corev1.PodCondition // of a resize that waits
 
 	// Of the run goroutine.
 	started  time.Time
@@ -42,7 +44,6 @@ type worker struct {
 	messages map[string]string    // termination messages by container id
 	retryAt  map[string]time.Time // containers that wait for another try
 	misses   map[string]int       // tries in a row that failed, by container
-	pending  *corev1.PodCondition // of a resize that waits
 	tried    *corev1.Pod          // the object of the latest tries
 	failures int                  // steps in a row that failed
 }
@@ -51,6 +52,13 @@ func (p *worker) current() *corev1.Pod {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pod
+}
+
+// allocated is the pod with the resources that it has.
+func (p *worker) allocated() *corev1.Pod {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.given.of(p.pod)
 }
 
 func (p *worker) active() bool {
@@ -126,7 +134,7 @@ func (p *worker) snapshot(ctx context.Context) (context.Context, context.CancelF
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.interrupt = cancel
-	return ctx, cancel, p.pod, p.ending
+	return ctx, cancel, p.given.of(p.pod), p.ending
 }
 
 // errRemoved ends the worker.
@@ -210,6 +218,7 @@ func (p *worker) admission(ctx context.Context, pod *corev1.Pod) (rejected bool)
 	}
 	p.mu.Lock()
 	p.admitted = true
+	p.given = recorded(pod)
 	p.mu.Unlock()
 	return false
 }

@@ -178,7 +178,7 @@ func (w *Workers) list(keep func(*worker) bool) []*corev1.Pod {
 	var out []*corev1.Pod
 	for _, p := range workers {
 		if keep(p) {
-			out = append(out, p.current())
+			out = append(out, p.allocated())
 		}
 	}
 	sort.Slice(out, func(i, j int) bool {

@@ -120,9 +120,6 @@ func (g *generator) present(spec *corev1.Container, c *cri.Container, old *corev
 			Message: "The container could not be located when the pod was terminated",
 		}
 	}
-	if g.in.Resize != nil && old != nil && s.State.Running != nil {
-		s.AllocatedResources, s.Resources = old.AllocatedResources, old.Resources
-	}
 	if p := g.in.Runtime.Previous(spec.Name); p.Exited() {
 		s.LastTerminationState.Terminated = g.terminated(p)
 	} else if old != nil && c.RestartCount > 0 {

@@ -44,7 +44,9 @@ func (e *End) Plain() string { return strings.TrimPrefix(e.Message, rejected) }
 
 // Input is everything a pod's status follows from.
 type Input struct {
-	Pod     *corev1.Pod // its status is the base: what is not the node's stays
+	// Pod has the resources in its spec that the node gave it. Its status is the
+	// base: what is not the node's stays.
+	Pod     *corev1.Pod
 	Runtime *cri.Pod
 	Waiting map[string]Waiting
 	Health  Health
@@ -59,7 +61,6 @@ type Input struct {
 	// Runtime name for container ids: containerd.
 	RuntimeName string
 	// Resize is why a change of resources waits: a PodResizePending condition.
-	// Containers then show the resources they have, not those they shall get.
 	Resize *corev1.PodCondition
 }
 
