@@ -12,7 +12,6 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -131,14 +130,14 @@ func (p ClusterTrustBundleAttest) Validate(ctx context.Context, a *Attributes) e
 }
 
 func signerOf(obj any) string {
-	if b, ok := obj.(*certificatesv1beta1.ClusterTrustBundle); ok {
+	if b, ok := obj.(*certificatesv1.ClusterTrustBundle); ok {
 		return b.Spec.SignerName
 	}
 	return ""
 }
 
 func trustOf(obj any) string {
-	if b, ok := obj.(*certificatesv1beta1.ClusterTrustBundle); ok {
+	if b, ok := obj.(*certificatesv1.ClusterTrustBundle); ok {
 		return b.Spec.TrustBundle
 	}
 	return ""

@@ -151,6 +151,8 @@ func ordered(c Config) []plugin {
 		{plugin: DefaultIngressClass{s}},
 		{plugin: DenyServiceExternalIPs{}, off: true},
 		{plugin: PodTopologyLabels{s}},
+		{plugin: NodeDeclaredFeatureValidator{s}},
+		{plugin: PodResizeValidator{s}},
 		{plugin: deviceClaims{s, c.Authorizer}, fixed: true},
 	}
 	if c.NoPrivileged {

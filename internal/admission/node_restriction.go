@@ -10,7 +10,6 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -235,7 +234,7 @@ func (p NodeRestriction) podCertificate(w nodeWrite) error {
 	if w.Operation != admissionv1.Create || w.Subresource != "" {
 		return w.refuse("unexpected operation %q, node %q can only create PodCertificateRequests", w.Operation, w.node)
 	}
-	request, ok := w.Object.(*certificatesv1beta1.PodCertificateRequest)
+	request, ok := w.Object.(*certificatesv1.PodCertificateRequest)
 	if !ok {
 		return w.refuse("unexpected type %T", w.Object)
 	}

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -63,6 +65,9 @@ func (p ServiceAccount) Admit(ctx context.Context, a *Attributes) error {
 }
 
 func (p ServiceAccount) Validate(ctx context.Context, a *Attributes) error {
+	if pod, ok := a.Object.(*corev1.Pod); ok && a.Operation == admissionv1.Update && a.Subresource == "ephemeralcontainers" {
+		return p.validateEphemeral(ctx, a, pod)
+	}
 	pod, ok := a.podCreated()
 	if !ok {
 		return nil
@@ -79,6 +84,39 @@ func (p ServiceAccount) Validate(ctx context.Context, a *Attributes) error {
 	}
 	if sa.Annotations[mountableOnly] == "true" {
 		return limitSecrets(a, sa, pod)
+	}
+	return nil
+}
+
+// validateEphemeral holds containers that a pod gets later to the secrets that its
+// service account may mount.
+func (p ServiceAccount) validateEphemeral(ctx context.Context, a *Attributes, pod *corev1.Pod) error {
+	if pod.Spec.ServiceAccountName == "" {
+		return a.forbidden(fmt.Errorf("no service account specified for pod %s/%s", a.Namespace, pod.Name))
+	}
+	sa, err := p.account(ctx, a.Namespace, pod.Spec.ServiceAccountName)
+	if err != nil {
+		return lookupFailed(a, pod, err)
+	}
+	if sa.Annotations[mountableOnly] != "true" {
+		return nil
+	}
+	mountable := func(name string) bool {
+		return slices.ContainsFunc(sa.Secrets, func(s corev1.ObjectReference) bool { return s.Name == name })
+	}
+	for _, c := range pod.Spec.EphemeralContainers {
+		for _, env := range c.Env {
+			if from := env.ValueFrom; from != nil && from.SecretKeyRef != nil && !mountable(from.SecretKeyRef.Name) {
+				return a.forbidden(fmt.Errorf("ephemeral container %s with envVar %s referencing secret.secretName=%q is not allowed because service account %s does not reference that secret",
+					c.Name, env.Name, from.SecretKeyRef.Name, sa.Name))
+			}
+		}
+		for _, from := range c.EnvFrom {
+			if from.SecretRef != nil && !mountable(from.SecretRef.Name) {
+				return a.forbidden(fmt.Errorf("ephemeral container %s with envFrom referencing secret.secretName=%q is not allowed because service account %s does not reference that secret",
+					c.Name, from.SecretRef.Name, sa.Name))
+			}
+		}
 	}
 	return nil
 }

@@ -65,6 +65,10 @@ type Resource struct {
 
 	Subresources []Subresource
 
+	// Resets are the fields that a write to the object itself cannot change and
+	// so cannot own. Nil: status, of kinds that write it as a subresource.
+	Resets []string
+
 	// Also lists the other group versions that serve the same stored objects.
 	Also []Served
 
@@ -163,6 +167,8 @@ type Resource struct {
 	// (ages). Nil Columns: Name and Created At.
 	Columns []metav1.TableColumnDefinition
 	Row     func(obj Object, now time.Time) []any
+	// RowConditions says what a client may want to show a row differently for. Nil: nothing.
+	RowConditions func(obj Object) []metav1.TableRowCondition
 }
 
 // Dependents is what becomes of the objects that name a deleted one as their owner.
@@ -193,6 +199,10 @@ type Subresource struct {
 	// finalize): PrepareUpdate copies everything but the subresource's part from old.
 	PrepareUpdate  func(obj, old Object)
 	ValidateUpdate func(ctx context.Context, obj, old Object) field.ErrorList
+
+	// Resets are the fields, as paths with dots, that a write here cannot change
+	// and so cannot own. Nil: spec for status, none for all else.
+	Resets []string
 
 	// Scale reads and writes the scale subresource. Nil unless Name is "scale".
 	Scale *Scale

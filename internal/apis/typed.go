@@ -90,6 +90,23 @@ func Writable[T Object](name string, prepare func(obj, old T), validate func(obj
 	return s
 }
 
+// Status is the status subresource of kinds whose metadata cannot be written
+// through it.
+func Status[T Object](prepare func(obj, old T), validate func(obj, old T) field.ErrorList) Subresource {
+	s := Writable("status", func(obj, old T) {
+		metav1.ResetObjectMetaForStatus(obj, old)
+		prepare(obj, old)
+	}, validate)
+	s.Resets = []string{"metadata", "spec"}
+	return s
+}
+
+// Resetting is a subresource that cannot change the fields named.
+func Resetting(s Subresource, fields ...string) Subresource {
+	s.Resets = fields
+	return s
+}
+
 // Scalable is the scale subresource of a kind.
 func Scalable[T Object](replicas func(T) **int32, status func(T) int32, selector func(T) string) Subresource {
 	return Subresource{

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/pprof"
 	"slices"
@@ -110,12 +111,16 @@ func foundOr(found bool, err error) error {
 
 // writeJSON writes a document that has no kind, indented as upstream does.
 func writeJSON(w http.ResponseWriter, obj any) error {
+	w.Header().Set("Content-Type", "application/json")
+	return writeIndented(w, obj)
+}
+
+func writeIndented(w io.Writer, obj any) error {
 	body, err := json.MarshalIndent(obj, "", "  ")
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Write(body) // a client that is gone needs no answer
+	_, _ = w.Write(body) // a client that is gone needs no answer
 	return nil
 }
 

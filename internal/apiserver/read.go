@@ -37,6 +37,12 @@ func decode[T any](query url.Values, into *T, convert func(*url.Values, *T) erro
 }
 
 func (c *call) get() error {
+	if export := c.query["export"]; len(export) > 0 {
+		var asked bool
+		if err := runtime.Convert_Slice_string_To_bool(&export, &asked, nil); err == nil && asked {
+			return apierrors.NewBadRequest("the export parameter, deprecated since v1.14, is no longer supported")
+		}
+	}
 	var opts metav1.GetOptions
 	if err := decode(c.query, &opts, func(q *url.Values, o *metav1.GetOptions) error {
 		return metav1.Convert_url_Values_To_v1_GetOptions(q, o, nil)
@@ -107,6 +113,9 @@ func (c *call) printer() (*table.Printer, error) {
 	resource := c.view.Resource
 	if c.sub != nil && c.sub.Scale != nil {
 		resource = registry.Scales
+		if c.custom() {
+			resource = registry.CustomScales
+		}
 	}
 	return &table.Printer{
 		Resource: resource, Version: c.format.AsVersion, Include: include, Form: full.form(), Now: c.s.config.Clock.Now(),
@@ -151,11 +160,15 @@ func (c *call) list() error {
 	if opts.ResourceVersion == "" && opts.Continue == "" && list.Revision > 0 {
 		c.s.metrics.consistent.WithLabelValues(c.info.Group, c.info.Resource, "true", "false").Inc()
 	}
+	return c.writeList(listMeta(list), list.Items)
+}
+
+func listMeta(list *registry.ItemList) metav1.ListMeta {
 	meta := metav1.ListMeta{Continue: list.Continue, RemainingItemCount: list.Remaining}
 	if list.Revision > 0 { // computed kinds have none
 		meta.ResourceVersion = strconv.FormatInt(list.Revision, 10)
 	}
-	return c.writeList(meta, list.Items)
+	return meta
 }
 
 func (c *call) writeList(meta metav1.ListMeta, items []*store.Item) error {

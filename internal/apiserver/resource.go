@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -81,6 +82,9 @@ func (s *Server) resolve(w http.ResponseWriter, r *http.Request, info *request.I
 	if info.Namespaced && view.Scope == apis.Cluster || named && !info.Namespaced && view.Scope == apis.Namespaced {
 		return nil, errNoPath
 	}
+	if !served(view, info, named) {
+		return nil, errNoPath
+	}
 	if info.Subresource != "" {
 		if c.sub = view.Subresource(info.Subresource); c.sub == nil {
 			return nil, errNoPath
@@ -93,7 +97,7 @@ func (s *Server) resolve(w http.ResponseWriter, r *http.Request, info *request.I
 		c.query = r.URL.Query()
 	}
 	c.req = &registry.Request{
-		User: userFrom(r.Context()), View: view, Namespace: info.Namespace, Subresource: info.Subresource, UserAgent: r.UserAgent(),
+		User: userFrom(r.Context()), View: view, Namespace: info.Namespace, Subresource: info.Subresource, UserAgent: cmp.Or(r.UserAgent(), "unknown"),
 	}
 	if named {
 		c.req.Name = info.Parts[1]
@@ -110,6 +114,19 @@ func (s *Server) resolve(w http.ResponseWriter, r *http.Request, info *request.I
 	return c, nil
 }
 
+// served says whether a path of this form exists: below the name of a resource that
+// only creates there is nothing, nor across all namespaces what cannot be listed.
+func served(view apis.View, info *request.Info, named bool) bool {
+	if view.Verbs == nil || info.Subresource != "" {
+		return true
+	}
+	has := func(verb string) bool { return slices.Contains(view.Verbs, verb) }
+	if named {
+		return has("get") || has("update") || has("patch") || has("delete")
+	}
+	return info.Namespaced || view.Scope == apis.Cluster || has("list")
+}
+
 // checkVerb answers 405 for a verb that the resource, its subresource or the
 // path's form does not have.
 func (c *call) checkVerb(named bool) error {
@@ -124,6 +141,9 @@ func (c *call) checkVerb(named bool) error {
 	case c.r.Method == http.MethodHead, verb == "":
 		return errNoMethod
 	case verbs != nil && !slices.Contains(verbs, verb):
+		if c.sub != nil && c.custom() {
+			return apierrors.NewMethodNotSupported(c.view.GroupResource(), verb)
+		}
 		return errNoMethod
 	case c.sub != nil:
 		return nil

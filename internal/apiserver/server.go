@@ -144,6 +144,9 @@ type Server struct {
 
 const defaultMaxBody = 3 << 20
 
+// cborServing is the gate of CBOR (KEP-4222).
+const cborServing = "CBORServingAndStorage"
+
 // New returns a Server that is ready to serve.
 func New(c Config) (*Server, error) {
 	if c.Registry == nil || c.Store == nil {
@@ -157,10 +160,10 @@ func New(c Config) (*Server, error) {
 	catalogue := c.Registry.Catalogue()
 	s := &Server{
 		config: c, catalogue: catalogue,
-		discovery: discovery.New(discovery.Config{Catalogue: catalogue, Address: c.Address, Remotes: c.remoteDiscovery()}),
-		openapi:   openapi.New(openapi.Config{Catalogue: catalogue, Version: c.Version.GitVersion, Remotes: c.remoteOpenAPI()}),
+		discovery: discovery.New(discovery.Config{Catalogue: catalogue, Address: c.Address, Remotes: c.remoteDiscovery(), CBOR: c.Features.Enabled(cborServing)}),
+		openapi:   openapi.New(openapi.Config{Catalogue: catalogue, Version: c.Version.Major + "." + c.Version.Minor, Remotes: c.remoteOpenAPI()}),
 		connect:   connect.New(c.Kubelet),
-		cbor:      c.Features.Enabled("CBORServingAndStorage"),
+		cbor:      c.Features.Enabled(cborServing),
 	}
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.draining, s.drain = context.WithCancel(context.Background())

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"proa/internal/apiserver/codec"
@@ -26,6 +29,9 @@ func (c *call) watch() error {
 		return negotiate.NotAcceptable([]negotiate.Media{negotiate.JSON + ";stream=watch", negotiate.Protobuf + ";stream=watch"})
 	}
 	opts, err := c.listOptions()
+	if err == nil {
+		err = c.checkStreamed(&opts)
+	}
 	if err != nil {
 		return err
 	}
@@ -53,6 +59,17 @@ func (c *call) watch() error {
 		return stream.serveWebSocket(ctx, cancel, w)
 	}
 	return stream.serveHTTP(ctx, w)
+}
+
+// checkStreamed refuses a watch that is to begin with a list, which clients then ask
+// for by itself, where the gate of that is off (KEP-3157).
+func (c *call) checkStreamed(opts *metav1.ListOptions) error {
+	if opts.SendInitialEvents == nil || c.s.config.Features.Enabled("WatchList") {
+		return nil
+	}
+	return apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("ListOptions").GroupKind(), "", field.ErrorList{
+		field.Forbidden(field.NewPath("sendInitialEvents"), "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"),
+	})
 }
 
 // stream writes the events of one watch.

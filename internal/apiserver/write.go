@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/audit"
@@ -102,6 +103,9 @@ func (c *call) create() error {
 	}); err != nil {
 		return err
 	}
+	if errs := metav1validation.ValidateCreateOptions(&opts); len(errs) > 0 { // said before what is wrong with the body
+		return apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("CreateOptions").GroupKind(), "", errs)
+	}
 	obj, err := c.readObject(opts.FieldValidation)
 	if err != nil {
 		return err
@@ -117,10 +121,15 @@ func (c *call) create() error {
 }
 
 func (c *call) writeStatus(status *metav1.Status) error {
+	return c.writeStatusAs(int(status.Code), status)
+}
+
+// writeStatusAs writes a Status that need not tell its code.
+func (c *call) writeStatusAs(code int, status *metav1.Status) error {
 	c.s.auditStatus(c.r, status)
 	f := c.format
 	f.As = ""
-	return c.s.writeObject(c.w, c.r, f, int(status.Code), codec.StatusKind, status)
+	return c.s.writeObject(c.w, c.r, f, code, codec.StatusKind, status)
 }
 
 func (c *call) update() error {
@@ -129,6 +138,9 @@ func (c *call) update() error {
 		return metav1.Convert_url_Values_To_v1_UpdateOptions(q, o, nil)
 	}); err != nil {
 		return err
+	}
+	if errs := metav1validation.ValidateUpdateOptions(&opts); len(errs) > 0 {
+		return apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("UpdateOptions").GroupKind(), "", errs)
 	}
 	obj, err := c.readObject(opts.FieldValidation)
 	if err != nil {
@@ -258,7 +270,7 @@ func (c *call) delete() error {
 		code = http.StatusAccepted
 	}
 	if item == nil || removed && !returnsDeleted[c.view.GroupResource()] {
-		return c.writeStatus(deletedStatus(c.view, item, c.req.Name, code))
+		return c.writeStatusAs(code, deletedStatus(c.view, item, c.req.Name, code))
 	}
 	return c.writeItem(code, item)
 }
@@ -276,13 +288,12 @@ var returnsDeleted = map[schema.GroupResource]bool{
 }
 
 func deletedStatus(view apis.View, item *store.Item, name string, code int) *metav1.Status {
-	details := &metav1.StatusDetails{Name: name, Group: view.Group, Kind: view.Plural}
 	if item == nil { // it could not be read
-		details.Group, details.Kind = "", view.Kind
-	} else {
-		details.UID = item.Object.GetUID()
+		return &metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{Name: name, Kind: view.Kind}, Code: int32(code)}
 	}
-	return &metav1.Status{Status: metav1.StatusSuccess, Details: details, Code: int32(code)}
+	return &metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{
+		Name: name, Group: view.Group, Kind: view.Plural, UID: item.Object.GetUID(),
+	}}
 }
 
 func (c *call) deleteCollection() error {
@@ -297,9 +308,9 @@ func (c *call) deleteCollection() error {
 	if !c.s.config.Features.Enabled(unsafeDeletion) {
 		opts.IgnoreStoreReadErrorWithClusterBreakingPotential = nil
 	}
-	items, err := c.s.config.Registry.DeleteCollection(c.r.Context(), c.req, opts, list)
+	deleted, err := c.s.config.Registry.DeleteCollection(c.r.Context(), c.req, opts, list)
 	if err != nil {
 		return err
 	}
-	return c.writeList(metav1.ListMeta{}, items)
+	return c.writeList(listMeta(deleted), deleted.Items)
 }

@@ -94,7 +94,7 @@ func (s *Server) serveFlagz(w http.ResponseWriter, r *http.Request) error {
 // JSON or YAML without a kind is not to be had: the page is no API.
 func (s *Server) serveZ(w http.ResponseWriter, r *http.Request, kind string, object func(zObject) any, text func() string) error {
 	const plain negotiate.Media = "text/plain"
-	f, err := negotiate.Response(r, negotiate.Accepts{
+	f, err := negotiate.Response(r, s.offer(negotiate.Accepts{
 		Media: []negotiate.Media{plain, negotiate.JSON, negotiate.YAML},
 		Kind: func(media negotiate.Media, group, version, as string) bool {
 			if media == plain {
@@ -102,7 +102,7 @@ func (s *Server) serveZ(w http.ResponseWriter, r *http.Request, kind string, obj
 			}
 			return group == zGroup && as == kind && (version == "v1alpha1" || version == "v1beta1")
 		},
-	})
+	}))
 	if r.Header.Get("Accept") == "" {
 		f, err = negotiate.Format{Media: plain}, nil
 	}

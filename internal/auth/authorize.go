@@ -17,7 +17,7 @@ func (a *Auth) authorizers(c Config) (err error) {
 	a.RBAC = rbac.New(c.Store)
 	config := c.Authorization
 	config.RBAC = a.RBAC
-	config.Node = chain.Unlisted{Authorizer: node.New(c.Store), Why: "node authorizer doesn't support user rule resolution"}
+	config.Node = node.New(c.Store)
 	config.Clock = ticking(c.Clock)
 	if config.Authorization == nil {
 		config.Authorization = Authorizers(c.Modes...)

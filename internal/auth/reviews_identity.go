@@ -33,8 +33,11 @@ func (a *Auth) TokenReview(ctx context.Context, _ user.Info, _, _ string, obj ap
 	}
 	r, ok, err := a.tokens.AuthenticateToken(authenticator.WithAudiences(ctx, audiences), review.Spec.Token)
 	review.Status = authenticationv1.TokenReviewStatus{Authenticated: ok}
-	if err != nil {
+	switch {
+	case err != nil:
 		review.Status.Error = err.Error()
+	case !ok:
+		review.Status.Error = "invalid bearer token"
 	}
 	if !ok {
 		return review, nil
@@ -48,8 +51,7 @@ func (a *Auth) TokenReview(ctx context.Context, _ user.Info, _, _ string, obj ap
 
 // SelfSubjectReview says who the caller is.
 func (a *Auth) SelfSubjectReview(_ context.Context, u user.Info, _, _ string, obj apis.Object) (apis.Object, error) {
-	review, ok := obj.(*authenticationv1.SelfSubjectReview)
-	if !ok {
+	if _, ok := obj.(*authenticationv1.SelfSubjectReview); !ok {
 		return nil, wrongKind("SelfSubjectReview", obj)
 	}
 	if u == nil {
@@ -57,8 +59,10 @@ func (a *Auth) SelfSubjectReview(_ context.Context, u user.Info, _, _ string, ob
 			Status: metav1.StatusFailure, Code: http.StatusUnauthorized, Reason: metav1.StatusReasonUnauthorized, Message: "no user present on request",
 		}}
 	}
-	review.Status.UserInfo = userInfo(u)
-	return review, nil
+	return &authenticationv1.SelfSubjectReview{
+		ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(a.config.Clock.Now())},
+		Status:     authenticationv1.SelfSubjectReviewStatus{UserInfo: userInfo(u)},
+	}, nil
 }
 
 func userInfo(u user.Info) authenticationv1.UserInfo {

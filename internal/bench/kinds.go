@@ -219,6 +219,23 @@ func (k *counter) wait(ctx context.Context, n int) error {
 	}
 }
 
+// calm waits until no event has come for so long.
+func (k *counter) calm(ctx context.Context, long time.Duration) error {
+	for {
+		_, grown := k.count()
+		timer := time.NewTimer(long)
+		select {
+		case <-grown:
+		case <-timer.C:
+			return nil
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		}
+		timer.Stop()
+	}
+}
+
 // rates are those of whole seconds from a time on.
 func (k *counter) rates(from time.Time) *Rates {
 	k.mu.Lock()

@@ -205,13 +205,28 @@ func (r *schedulingRun) setNodes(ctx context.Context, n int) error {
 		r.nodes = n
 	}
 	have := r.nodes
+	if have >= n {
+		return nil
+	}
+	changes, err := r.count(ctx, "/api/v1/nodes?labelSelector=", "MODIFIED")
+	if err != nil {
+		return err
+	}
+	defer changes.close()
 	// Counted before they may be there: what is not is deleted all the same.
-	r.nodes = max(r.nodes, n)
+	r.nodes = n
 	if err := r.create(ctx, n-have, func(i int) (string, runtime.Object) { return leases, lease(nodeName(have + i)) }); err != nil {
 		return err
 	}
-	return r.create(ctx, n-have, func(i int) (string, runtime.Object) { return "/api/v1/nodes", node(have+i, n == 1) })
+	err = r.create(ctx, n-have, func(i int) (string, runtime.Object) { return "/api/v1/nodes", node(have+i, n == 1) })
+	if err != nil {
+		return err
+	}
+	return changes.calm(ctx, time.Duration(r.Scale*float64(settled)))
 }
+
+// settled are nodes, at full scale, once no controller has changed any for so long.
+const settled = time.Second
 
 // lease says that a node lives for an hour: nobody renews it.
 func lease(name string) *coordinationv1.Lease {

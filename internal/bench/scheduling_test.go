@@ -20,6 +20,7 @@ import (
 	"proa/internal/controllers/garbagecollector"
 	"proa/internal/controllers/namespace"
 	"proa/internal/controllers/replicaset"
+	"proa/internal/controllers/resourceclaim"
 	"proa/internal/scheduler"
 	"proa/internal/simulate"
 	"proa/internal/store"
@@ -47,7 +48,7 @@ func control(t *testing.T, st *store.Store, nodes int) {
 		t.Fatal(err)
 	}
 	all := []runner{
-		s, sim, namespace.New(c, catalogue), deployment.New(c), replicaset.New(c), garbagecollector.New(c, catalogue),
+		s, sim, namespace.New(c, catalogue), deployment.New(c), replicaset.New(c), garbagecollector.New(c, catalogue), resourceclaim.New(c),
 		volume.New(volume.Config{Controllers: c}),
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -69,7 +70,7 @@ func control(t *testing.T, st *store.Store, nodes int) {
 func left(st *store.Store, what ...string) int {
 	n := 0
 	for _, plural := range what {
-		group := map[string]string{"leases": "coordination.k8s.io", "priorityclasses": "scheduling.k8s.io", "csinodes": "storage.k8s.io", "deployments": "apps"}[plural]
+		group := map[string]string{"leases": "coordination.k8s.io", "priorityclasses": "scheduling.k8s.io", "csinodes": "storage.k8s.io", "deployments": "apps", "deviceclasses": "resource.k8s.io", "resourceslices": "resource.k8s.io", "resourceclaims": "resource.k8s.io"}[plural]
 		n += st.Snapshot().Len(schema.GroupResource{Group: group, Resource: plural}, "")
 	}
 	return n
@@ -92,7 +93,7 @@ func TestEveryShapeIsScheduledAndNothingIsLeft(t *testing.T) {
 	if !slices.Equal(names, ShapeNames()) {
 		t.Errorf("measured %v", names)
 	}
-	if n := left(st, "nodes", "pods", "leases", "priorityclasses", "csinodes", "persistentvolumes", "secrets"); n != 0 {
+	if n := left(st, "nodes", "pods", "leases", "priorityclasses", "csinodes", "persistentvolumes", "secrets", "deviceclasses", "resourceslices", "resourceclaims"); n != 0 {
 		t.Errorf("%d objects are left", n)
 	}
 }

@@ -71,6 +71,7 @@ var shapes = []shape{
 	}},
 	{name: "churn", nodes: 5000, pods: 10000, floor: 710, during: churn},
 	{name: "preemption", nodes: 500, pods: 500, pod: important, before: crowd(2000), after: removeClass},
+	{name: "claim-templates", nodes: 500, pods: 2500, floor: 56, pod: withClaimTemplate, before: devices, after: removeDevices},
 	{name: "preemption-async", nodes: 5000, pods: 5000, floor: 570, before: crowd(20000), during: preemptors, after: removeClass},
 	{name: "gated", nodes: 1, pods: 20000, floor: 910, before: func(ctx context.Context, w *workload) error {
 		return w.makePods(ctx, "gated", w.run.scaled(10000), func(_ int, p *corev1.Pod) {

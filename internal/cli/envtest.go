@@ -64,7 +64,13 @@ func place(program, path string) error {
 			return err
 		}
 	}
-	return os.Rename(fresh, path)
+	if err := os.Rename(fresh, path); err != nil {
+		return err
+	}
+	if err := os.Remove(fresh); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err // it stays where both were the same file already
+	}
+	return nil
 }
 
 func copyProgram(from, to string) error {

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,7 +18,9 @@ import (
 //
 // Informers are asked for before Run.
 type Cache struct {
-	api API // of this view: what its informers write through
+	api    API    // of this view: what its informers write through
+	parent *Cache // nil: none
+	reads  []runner
 	*informers
 }
 
@@ -26,9 +29,8 @@ type informers struct {
 	source API
 	clock  clock.Clock
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards what follows, and what the views read
 	shared map[schema.GroupVersionResource]runner
-	all    []runner
 }
 
 type runner interface {
@@ -44,8 +46,8 @@ func NewCache(api API) *Cache {
 }
 
 // As returns a view of the same informers whose writes go through api, so that
-// each component writes as its own user.
-func (c *Cache) As(api API) *Cache { return &Cache{api: api, informers: c.informers} }
+// each component writes as its own user and waits for what it reads itself.
+func (c *Cache) As(api API) *Cache { return &Cache{api: api, parent: c, informers: c.informers} }
 
 // API returns what this view writes through.
 func (c *Cache) API() API { return c.api }
@@ -59,8 +61,8 @@ func Shared[T Object](c *Cache) *Informer[T] {
 	if !ok {
 		r = newReflected[T](c.source, c.clock, metav1.ListOptions{})
 		c.shared[gvr] = r
-		c.all = append(c.all, r)
 	}
+	c.noteLocked(r)
 	return &Informer[T]{Resource: Of[T](c.api), reflected: r}
 }
 
@@ -69,11 +71,20 @@ func Filtered[T Object](c *Cache, opts metav1.ListOptions) *Informer[T] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := newReflected[T](c.source, c.clock, opts)
-	c.all = append(c.all, r)
+	c.noteLocked(r)
 	return &Informer[T]{Resource: Of[T](c.api), reflected: r}
 }
 
-// Run keeps every informer current until ctx ends.
+// noteLocked adds an informer to what this view reads, and those that it was made from.
+func (c *Cache) noteLocked(r runner) {
+	for ; c != nil; c = c.parent {
+		if !slices.Contains(c.reads, r) {
+			c.reads = append(c.reads, r)
+		}
+	}
+}
+
+// Run keeps the informers of this view, and of those made from it, current until ctx ends.
 func (c *Cache) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, r := range c.asked() {
@@ -82,7 +93,8 @@ func (c *Cache) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// WaitForSync blocks until every informer has delivered its initial list to its handlers.
+// WaitForSync blocks until every informer of this view, and of those made from it, has
+// delivered its initial list to its handlers.
 func (c *Cache) WaitForSync(ctx context.Context) error {
 	for _, r := range c.asked() {
 		select {
@@ -97,5 +109,5 @@ func (c *Cache) WaitForSync(ctx context.Context) error {
 func (c *Cache) asked() []runner {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return append([]runner(nil), c.all...)
+	return slices.Clone(c.reads)
 }

@@ -81,6 +81,9 @@ func (f *Follower) watch(ctx context.Context, resume string) (string, error) {
 		opts.ResourceVersion = resume
 	}
 	w, err := f.API.Watch(ctx, Ref{Resource: f.Resource}, opts)
+	if listing && apierrors.IsInvalid(err) { // the server streams no lists
+		return f.list(ctx)
+	}
 	if err != nil {
 		return resume, err
 	}
@@ -118,5 +121,34 @@ func (f *Follower) watch(ctx context.Context, resume string) (string, error) {
 				f.Reached(resume)
 			}
 		}
+	}
+}
+
+// page is how many objects a list brings at once.
+const page = 500
+
+// list reads the full list and returns where a watch takes over.
+func (f *Follower) list(ctx context.Context) (string, error) {
+	f.Begin()
+	opts := f.Options
+	opts.Limit = page
+	for {
+		l, err := f.API.List(ctx, Ref{Resource: f.Resource}, opts)
+		if err != nil {
+			return "", err
+		}
+		for _, obj := range l.Items {
+			if err := f.Change(obj, false); err != nil {
+				return "", err
+			}
+		}
+		if opts.Continue = l.Continue; opts.Continue != "" {
+			continue
+		}
+		f.Complete()
+		if f.Reached != nil {
+			f.Reached(l.ResourceVersion)
+		}
+		return l.ResourceVersion, nil
 	}
 }

@@ -257,12 +257,7 @@ func (a *agent) serve(ctx context.Context, g *errgroup.Group) error {
 	g.Go(func() error { return a.identity.Run(ctx) })
 	g.Go(func() error { return serving.Run(ctx, api) })
 	g.Go(func() error { return cache.Run(ctx) })
-	g.Go(func() error {
-		if cache.WaitForSync(ctx) != nil {
-			return nil // ctx ended
-		}
-		return a.node.Run(ctx)
-	})
+	g.Go(func() error { return a.node.Run(ctx) })
 	if err := a.step("container runtime", func() error { return a.node.runtime.Ready(ctx) }); err != nil {
 		return err
 	}

@@ -30,6 +30,20 @@ type component interface {
 	Run(ctx context.Context) error
 }
 
+// reader is a component that works once what it reads is there.
+type reader struct {
+	component
+	reads *client.Cache
+}
+
+// Run waits, then works until ctx ends.
+func (r reader) Run(ctx context.Context) error {
+	if r.reads.WaitForSync(ctx) != nil {
+		return nil // ctx ended
+	}
+	return r.component.Run(ctx)
+}
+
 // components returns what runs beside the API server in its process, on one
 // shared cache. Each writes as a user of its own, with the roles that upstream
 // gives that user and no more. They are made before the cache runs, so that it
@@ -40,7 +54,8 @@ func (cp *controlPlane) components(ctx context.Context, o Options) (*client.Cach
 	if err != nil {
 		return nil, nil, err
 	}
-	scheduling, err := cp.scheduler(cache)
+	scheduled := cache.As(cp.As(user.KubeScheduler))
+	scheduling, err := cp.scheduler(scheduled)
 	if err == nil {
 		err = cp.explain(cache, scheduling)
 	}
@@ -54,7 +69,7 @@ func (cp *controlPlane) components(ctx context.Context, o Options) (*client.Cach
 	dns := controllers.Config{Cache: cache.As(cp.As("system:proa:cluster-dns", user.SystemPrivilegedGroup)), Clock: clock.RealClock{}}
 	all := []component{
 		managing,
-		clusterdns.New(dns, cp.settings.clusterDNS()),
+		reader{clusterdns.New(dns, cp.settings.clusterDNS()), dns.Cache},
 		&invitation{cp: cp, token: o.Token},
 	}
 	if cp.settings.Simulation != nil {
@@ -68,10 +83,10 @@ func (cp *controlPlane) components(ctx context.Context, o Options) (*client.Cach
 		return cache, []component{
 			usage, // every server answers for metrics.k8s.io
 			&elected{api: cp.As(user.KubeControllerManager), name: "kube-controller-manager", identity: o.Layout.identity(cp.settings), components: all},
-			&elected{api: cp.As(user.KubeScheduler), name: "kube-scheduler", identity: o.Layout.identity(cp.settings), components: []component{scheduling}},
+			&elected{api: cp.As(user.KubeScheduler), name: "kube-scheduler", identity: o.Layout.identity(cp.settings), components: []component{reader{scheduling, scheduled}}},
 		}, nil
 	}
-	return cache, append(all, scheduling, usage), nil
+	return cache, append(all, reader{scheduling, scheduled}, usage), nil
 }
 
 // manager makes the controllers, and claims the range of the server's own node.
@@ -99,14 +114,15 @@ func (cp *controlPlane) manager(ctx context.Context, cache *client.Cache, o Opti
 }
 
 // measure serves metrics.k8s.io, and returns what does the measuring.
-func (cp *controlPlane) measure(cache *client.Cache) (*metrics.Collector, error) {
+func (cp *controlPlane) measure(cache *client.Cache) (component, error) {
+	cache = cache.As(cache.API())
 	c := metrics.New(metrics.Config{
 		Cache: cache, Client: cp.kubeletClient, Address: kubeletAddress(client.Shared[*corev1.Node](cache)),
 	})
 	if err := cp.Registry.Serve(&metricsapi.NodeMetrics, metrics.Nodes{Collector: c}); err != nil {
 		return nil, err
 	}
-	return c, cp.Registry.Serve(&metricsapi.PodMetrics, metrics.Pods{Collector: c})
+	return reader{c, cache}, cp.Registry.Serve(&metricsapi.PodMetrics, metrics.Pods{Collector: c})
 }
 
 // asController is the API as the service account of one controller.
@@ -146,14 +162,8 @@ func (cp *controlPlane) run(ctx context.Context, cache *client.Cache, components
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return cp.Run(ctx) })
 	g.Go(func() error { return cache.Run(ctx) })
-	g.Go(func() error {
-		if err := cache.WaitForSync(ctx); err != nil {
-			return nil // ctx ended
-		}
-		for _, c := range components {
-			g.Go(func() error { return c.Run(ctx) })
-		}
-		return nil
-	})
+	for _, c := range components {
+		g.Go(func() error { return c.Run(ctx) })
+	}
 	return g.Wait()
 }

@@ -26,7 +26,8 @@ type node struct {
 	layout   Layout
 	settings Settings
 	runtime  *containerd.Runtime
-	api      client.API // as this node
+	api      client.API    // as this node
+	reads    *client.Cache // what network and agent read
 	network  *network.Network
 	agent    *kubelet.Kubelet
 }
@@ -60,8 +61,8 @@ func containerdConfig(l Layout, bin payload.Bin) containerd.Config {
 
 // join connects the node to an API.
 func (n *node) join(a access) error {
-	n.api = a.api
 	view := a.cache.As(a.api)
+	n.api, n.reads = a.api, view
 	config := networkConfig(n.layout, n.settings, view)
 	config.NodeCIDR = a.nodeCIDR
 	var err error
@@ -87,8 +88,11 @@ func (s Settings) clusterDNS() netip.Addr {
 	return network.DNSAddress(netip.MustParsePrefix(s.ServiceCIDR))
 }
 
-// Run keeps network and agent going until ctx ends; the cache has synced.
+// Run keeps network and agent going until ctx ends, once what they read is there.
 func (n *node) Run(ctx context.Context) error {
+	if n.reads.WaitForSync(ctx) != nil {
+		return nil // ctx ended
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return n.network.Run(ctx) })
 	g.Go(func() error { return n.agent.Run(ctx) })
@@ -103,11 +107,8 @@ const readyTimeout = 60 * time.Second
 func (n *node) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	send := true
 	w, err := client.Of[*corev1.Node](n.api).Watch(ctx, "", metav1.ListOptions{
-		FieldSelector:       fields.OneTermEqualSelector("metadata.name", n.settings.NodeName).String(),
-		SendInitialEvents:   &send,
-		AllowWatchBookmarks: true, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+		FieldSelector: fields.OneTermEqualSelector("metadata.name", n.settings.NodeName).String(),
 	})
 	if err != nil {
 		return fmt.Errorf("watch node %s: %w", n.settings.NodeName, err)

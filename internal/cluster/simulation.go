@@ -76,7 +76,7 @@ func (cp *controlPlane) simulation(ctx context.Context, cache *client.Cache, o O
 	if err != nil {
 		return nil, fmt.Errorf("--simulate-config: %w", err)
 	}
-	return &simulator{sim, answering, net.JoinHostPort(s.advertised(), strconv.Itoa(port))}, nil
+	return reader{&simulator{sim, answering, net.JoinHostPort(s.advertised(), strconv.Itoa(port))}, view}, nil
 }
 
 // Run simulates and answers until ctx ends.
@@ -94,7 +94,7 @@ func (s *simulator) Run(ctx context.Context) error {
 // scheduler makes the scheduler as its file configures it.
 func (cp *controlPlane) scheduler(cache *client.Cache) (*scheduler.Scheduler, error) {
 	c := scheduler.Config{
-		Cache: cache.As(cp.As(user.KubeScheduler)), Clock: clock.RealClock{}, Metrics: cp.metrics,
+		Cache: cache, Clock: clock.RealClock{}, Metrics: cp.metrics,
 		PodGroups: scheduler.ServesPodGroups(cp.Catalogue()),
 	}
 	if path := cp.settings.SchedulerConfig; path != "" {

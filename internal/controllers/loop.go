@@ -71,7 +71,7 @@ func NewLoop(name string, c Config, reconcile func(ctx context.Context, key Key)
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[Key](retryBase, retryMax)
 	config := workqueue.TypedRateLimitingQueueConfig[Key]{Name: name, Clock: c.Clock}
 	if c.Queues != nil {
-		config.MetricsProvider = c.Queues
+		config.DelayingQueue = c.Queues.queue(name, c.Clock)
 	}
 	return &Loop{
 		name:      name,

@@ -3,6 +3,7 @@ package controllers
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 )
 
 // Queues measures the queues of loops, under upstream's names (workqueue_*).
@@ -10,6 +11,7 @@ type Queues struct {
 	depth, unfinished, longest *prometheus.GaugeVec
 	adds, retries              *prometheus.CounterVec
 	waited, worked             *prometheus.HistogramVec
+	pulse                      *pulse // of unfinished and longest
 }
 
 // NewQueues returns measures that r gathers.
@@ -35,8 +37,18 @@ func NewQueues(r prometheus.Registerer) *Queues {
 		longest:    gauge("longest_running_processor_seconds", "Age of the oldest work in progress"),
 		retries:    counter("retries_total", "Keys that were added again because they failed"),
 	}
-	r.MustRegister(q.depth, q.adds, q.waited, q.worked, q.unfinished, q.longest, q.retries)
+	q.pulse = &pulse{gauges: []prometheus.Collector{q.unfinished, q.longest}}
+	r.MustRegister(q.depth, q.adds, q.waited, q.worked, q.pulse, q.retries)
 	return q
+}
+
+// queue returns a queue that is measured.
+func (q *Queues) queue(name string, c clock.WithTicker) workqueue.TypedDelayingInterface[Key] {
+	if c == nil {
+		c = clock.RealClock{}
+	}
+	inner := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[Key]{Name: name, MetricsProvider: q, Clock: q.pulse.clock(c)})
+	return workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[Key]{Name: name, MetricsProvider: q, Clock: c, Queue: inner})
 }
 
 var _ workqueue.MetricsProvider = (*Queues)(nil)

@@ -15,7 +15,9 @@ import (
 
 // openStore opens the store on an engine, encrypted if the configuration says so.
 func (cp *ControlPlane) openStore(ctx context.Context, engine store.Engine) (err error) {
-	c := store.Config{Engine: engine, Codec: registry.NewCodec(cp.catalogue), Indexes: registry.Indexes(cp.catalogue)}
+	codec := registry.NewCodec(cp.catalogue)
+	codec.CBOR = cp.config.Gates.Enabled("CBORServingAndStorage")
+	c := store.Config{Engine: engine, Codec: codec, Indexes: registry.Indexes(cp.catalogue)}
 	if cp.config.Encryption.File != "" {
 		if err := cp.openEncryption(ctx, engine); err != nil {
 			return err

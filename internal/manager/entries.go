@@ -114,7 +114,11 @@ var entries = []entry{
 		return namespace.New(b.as("namespace-controller"), b.Catalogue).With(b.Aggregator)
 	}).formerly("namespace"),
 	special("garbage-collector-controller", func(b *builder) controller {
-		return garbagecollector.New(b.as("generic-garbage-collector"), b.Catalogue)
+		g := garbagecollector.New(b.as("generic-garbage-collector"), b.Catalogue)
+		if b.Aggregator != nil {
+			g.With(b.Aggregator)
+		}
+		return g
 	}).formerly("garbagecollector"),
 	simple("replicaset-controller", "replicaset-controller", replicaset.New).formerly("replicaset"),
 	simple("replicationcontroller-controller", "replication-controller", replicationcontroller.New).formerly("replicationcontroller"),

@@ -78,7 +78,8 @@ type Manager struct {
 // named is a controller under upstream's name.
 type named struct {
 	controller
-	name string
+	name  string
+	reads []*client.Cache
 }
 
 type controller interface {
@@ -103,13 +104,13 @@ func New(ctx context.Context, c Config) (*Manager, error) {
 		if !e.on(c.Controllers) {
 			continue
 		}
-		b.name = e.name
+		b.name, b.views = e.name, nil
 		made, err := e.make(b)
 		if err != nil {
 			return nil, err
 		}
 		if made != nil {
-			b.manager.made = append(b.manager.made, named{made, e.name})
+			b.manager.made = append(b.manager.made, named{made, e.name, b.views})
 		}
 	}
 	return b.manager, nil
@@ -123,12 +124,16 @@ func (m *Manager) Part(belongs func(name string) bool) *Manager {
 	return &part
 }
 
-// Run works until ctx ends. The cache must have synced, unless ctx has ended
-// before: Run then releases what New has made.
+// Run works until ctx ends. Each controller starts when what it reads itself is there,
+// so that a kind that cannot be read stops none but those that need it. When ctx ends
+// before, they only release what New has made.
 func (m *Manager) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, c := range m.made {
 		g.Go(func() error {
+			for _, view := range c.reads {
+				_ = view.WaitForSync(ctx)
+			}
 			m.runs(c.name, 1)
 			defer m.runs(c.name, 0)
 			return c.Run(ctx)
@@ -163,7 +168,8 @@ type builder struct {
 	ctx     context.Context // of the recorders
 	manager *Manager
 	queues  *controllers.Queues
-	name    string // of the entry that is being made
+	name    string          // of the entry that is being made
+	views   []*client.Cache // that it reads
 }
 
 // measure registers what is measured of every controller.
@@ -185,8 +191,10 @@ func (b *builder) as(account string) controllers.Config { return b.with(b.As(acc
 func (b *builder) itself() controllers.Config { return b.with(b.Cache.API()) }
 
 func (b *builder) with(api client.API) controllers.Config {
+	view := b.Cache.As(api)
+	b.views = append(b.views, view)
 	return controllers.Config{
-		Cache: b.Cache.As(api), Clock: b.Clock, Metrics: b.Registry, Queues: b.queues, Workers: b.Workers[b.name],
+		Cache: view, Clock: b.Clock, Metrics: b.Registry, Queues: b.queues, Workers: b.Workers[b.name],
 		Recorder: func(component string) record.EventRecorder {
 			return client.NewRecorder(b.ctx, api, component, "")
 		},

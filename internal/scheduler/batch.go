@@ -23,7 +23,8 @@ import (
 type batch struct {
 	state      *framework.CycleState
 	generation int64 // of the snapshot that the order is right for
-	topology   int64
+	layout     int64 // of the snapshot's nodes
+	images     int64
 	relative   bool // comparison between nodes is part of the scores
 	order      ranking
 	// nowhere is why no node fits, if so; its rejections are of all nodes, by index.
@@ -55,7 +56,7 @@ func (s *Scheduler) fromBatch(ctx context.Context, p *profile.Profile, state *fr
 		return nil, false, nil
 	}
 	b := s.batches.of(pod, max(fewBatches, maxRanked/len(s.snapshot.Nodes)))
-	if b.state == nil || b.topology != s.snapshot.TopologyGeneration {
+	if b.state == nil || b.layout != s.snapshot.LayoutGeneration || b.images != s.snapshot.ImageGeneration {
 		if b.seen++; b.seen < worthwhile {
 			return nil, false, nil
 		}
@@ -112,10 +113,10 @@ func (s *Scheduler) rank(ctx context.Context, p *profile.Profile, pod *framework
 			d.Blame(r.Plugin, r.Status)
 		}
 	}
-	b.nowhere, b.order = nil, ranking{}
+	b.nowhere, b.order, b.relative = nil, ranking{}, false
 	if len(fits) == 0 {
 		b.nowhere = d
-		b.state, b.generation, b.topology = state, s.snapshot.Generation, s.snapshot.TopologyGeneration
+		b.rightFor(s.snapshot, state)
 		return true, nil
 	}
 	scores, err := p.Score(ctx, state, pod, fits, s.each)
@@ -124,8 +125,12 @@ func (s *Scheduler) rank(ctx context.Context, p *profile.Profile, pod *framework
 	}
 	b.order = newRanking(len(nodes), fits, scores, s.random.Uint64)
 	b.relative = scores.Relative != nil
-	b.state, b.generation, b.topology = state, s.snapshot.Generation, s.snapshot.TopologyGeneration
+	b.rightFor(s.snapshot, state)
 	return true, nil
+}
+
+func (b *batch) rightFor(now *framework.Snapshot, state *framework.CycleState) {
+	b.state, b.generation, b.layout, b.images = state, now.Generation, now.LayoutGeneration, now.ImageGeneration
 }
 
 // rerank asks about the nodes that changed; false when it must be done from the start.
@@ -140,6 +145,9 @@ func (s *Scheduler) rerank(ctx context.Context, p *profile.Profile, pod *framewo
 	for _, n := range changed {
 		if n.Generation <= b.generation || n.Node == nil || s.snapshot.ByName[n.Node.Name] != n {
 			continue
+		}
+		if n.TopologyGeneration > b.generation && (b.relative || len(n.PreferNoSchedule) > 0) {
+			return s.rank(ctx, p, pod, b) // it compares differently with all others
 		}
 		plugin, status := p.FilterBy(ctx, b.state, pod, n)
 		if asked++; status != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa/internal/client"
@@ -24,13 +25,36 @@ func offline(t *testing.T, nodes int, seed int64) *Scheduler {
 	r := rand.New(rand.NewSource(seed))
 	for i := range nodes {
 		n := node(fmt.Sprint("n", i), fmt.Sprint(1+r.Intn(4)), "8Gi")
-		if r.Intn(5) == 0 {
+		if seed%2 == 0 && r.Intn(5) == 0 { // otherwise scores compare nothing
 			n.Spec.Taints = []corev1.Taint{{Key: "soft", Effect: corev1.TaintEffectPreferNoSchedule}}
 		}
 		s.cache.SetNode(n)
 	}
 	s.cache.Refresh()
 	return s
+}
+
+// altered is a node of which one thing has changed: what it offers, what images it
+// has, whom it admits, or nothing that matters.
+func altered(n *corev1.Node, r *rand.Rand) *corev1.Node {
+	n = n.DeepCopy()
+	switch r.Intn(12) {
+	case 0:
+		n.Status.Images = []corev1.ContainerImage{{Names: []string{"busybox:latest"}, SizeBytes: int64(r.Intn(3)) << 28}}
+	case 1:
+		n.Spec.Taints = []corev1.Taint{{Key: "soft", Effect: corev1.TaintEffectPreferNoSchedule}}
+	case 2, 3, 4:
+		n.Spec.Taints = []corev1.Taint{{Key: "hard", Effect: corev1.TaintEffectNoSchedule}}
+	case 5, 6, 7:
+		n.Spec.Taints = nil
+	case 8, 9:
+		n.Status.Allocatable[corev1.ResourceCPU] = *resource.NewQuantity(int64(1+r.Intn(4)), resource.DecimalSI)
+	case 10:
+		n.Spec.Unschedulable = !n.Spec.Unschedulable
+	default:
+		n.Annotations = map[string]string{"heard": fmt.Sprint(r.Int())}
+	}
+	return n
 }
 
 func info(t *testing.T, i int, cpu string) *framework.PodInfo {
@@ -58,6 +82,9 @@ func TestABatchFindsWhatAFullSearchFinds(t *testing.T) {
 				at := r.Intn(len(placed))
 				s.cache.RemovePod(placed[at].Pod.UID)
 				placed = slices.Delete(placed, at, at+1)
+			}
+			if r.Intn(6) == 0 {
+				s.cache.SetNode(altered(s.snapshot.Nodes[r.Intn(len(s.snapshot.Nodes))].Node, r))
 			}
 			pod := info(t, i, []string{"100m", "300m", "900m"}[r.Intn(3)])
 			s.cache.Refresh()

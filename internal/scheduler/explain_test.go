@@ -153,7 +153,7 @@ func TestExtensionPointsPluginsAndTheQueueAreMeasured(t *testing.T) {
 	create(w, node("n", "1", "1Gi"))
 	for i := range 100 { // of which about ten are sampled
 		create(w, pod(fmt.Sprint("p", i), "1m", func(p *corev1.Pod) { p.Labels = map[string]string{"n": fmt.Sprint(i)} }))
-		w.on(fmt.Sprint("p", i))
+		w.noted(fmt.Sprintf("p%d Normal Scheduled", i)) // which comes after all that is measured
 	}
 	create(w, pod("late", "1"))
 	w.pending("late")

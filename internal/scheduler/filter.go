@@ -54,7 +54,11 @@ func (s *Scheduler) filter(ctx context.Context, p *profile.Profile, state *frame
 		p.FilterTook(began, framework.AsStatus(failed))
 	}(s.clock.Now())
 	for looked < len(nodes) && len(fits) < want {
-		n := min(max(want-len(fits), manyNodes), len(nodes)-looked)
+		n := want - len(fits)
+		if looked > 0 {
+			n = max(n, manyNodes)
+		}
+		n = min(n, len(nodes)-looked)
 		if len(s.scratch.answers) < n {
 			s.scratch.answers = make([]answer, n)
 		}

@@ -203,24 +203,31 @@ func TestStockKubectlDrainsANode(t *testing.T) {
 	newShell(t, shared, shared.namespace(t), stockKubectl(t)).play(t, "testdata/drain.txt")
 }
 
-// debianKubectl is the kubectl that Debian 12 carries, 1.20: the oldest client
-// that people are likely to have, with SPDY instead of WebSocket.
-func debianKubectl(t *testing.T) string {
+// debian is what a package of this machine's Debian has in usr/bin. It is kept: the next
+// run finds it.
+func debian(t *testing.T, name string) string {
 	t.Helper()
-	dir := repo("build/e2e/debian")
-	path := filepath.Join(dir, "usr/bin/kubectl")
-	if _, err := os.Stat(path); err == nil {
-		return path
+	dir := repo("build/e2e/debian/" + name)
+	bin := filepath.Join(dir, "usr/bin")
+	if _, err := os.Stat(bin); err == nil {
+		return bin
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	get := exec.Command("bash", "-euc", "apt-get -qq -o APT::Sandbox::User=root download kubernetes-client && dpkg-deb -x kubernetes-client_*.deb . && rm kubernetes-client_*.deb")
+	get := exec.Command("bash", "-euc", "apt-get -qq -o APT::Sandbox::User=root download $0 && dpkg-deb -x $0_*.deb . && rm $0_*.deb", name)
 	get.Dir = dir
 	if out, err := get.CombinedOutput(); err != nil {
-		t.Skipf("this machine's Debian has no package kubernetes-client: %v\n%s", err, out)
+		t.Skipf("this machine's Debian has no package %s: %v\n%s", name, err, out)
 	}
-	return path
+	return bin
+}
+
+// debianKubectl is the kubectl that Debian 12 carries, 1.20: the oldest client
+// that people are likely to have, with SPDY instead of WebSocket.
+func debianKubectl(t *testing.T) string {
+	t.Helper()
+	return filepath.Join(debian(t, "kubernetes-client"), "kubectl")
 }
 
 func TestDebiansKubectl(t *testing.T) {
@@ -231,12 +238,17 @@ func TestDebiansKubectl(t *testing.T) {
 // By the name of kubectl proa is kubectl.
 func TestProaIsKubectlByName(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "kubectl")
-	if err := os.Symlink(binary, link); err != nil {
-		t.Fatal(err)
-	}
+	symlink(t, binary, link)
 	cmd := exec.Command(link, "get", "namespaces", "default", "-o", "name")
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+shared.kubeconfig())
 	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "namespace/default\n" {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func symlink(t *testing.T, target, link string) {
+	t.Helper()
+	if err := os.Symlink(target, link); err != nil {
+		t.Fatal(err)
 	}
 }

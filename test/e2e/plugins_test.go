@@ -4,8 +4,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 // plugins are executables as plugin managers put them on PATH: one with a name of
@@ -34,13 +37,7 @@ func TestKubectlPlugins(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, client := range []struct {
-		name    string
-		program []string
-	}{
-		{"proa kubectl", []string{binary, "kubectl"}},
-		{"stock kubectl", []string{stockKubectl(t)}},
-	} {
+	for _, client := range kubectls(t) {
 		t.Run(client.name, func(t *testing.T) {
 			kubectl := filepath.Join(t.TempDir(), "kubectl") // for plugins that call it
 			if err := os.WriteFile(kubectl, []byte("#!/bin/sh\nexec "+strings.Join(client.program, " ")+` "$@"`+"\n"), 0o755); err != nil {
@@ -71,6 +68,78 @@ func TestKubectlPlugins(t *testing.T) {
 				if code == 0 || !strings.Contains(out, want) {
 					t.Errorf("plugin list: %d, without %q\n%s", code, want, out)
 				}
+			}
+		})
+	}
+}
+
+type kubectlProgram struct {
+	name    string
+	program []string
+}
+
+func kubectls(t *testing.T) []kubectlProgram {
+	return []kubectlProgram{
+		{"proa kubectl", []string{binary, "kubectl"}},
+		{"stock kubectl", []string{stockKubectl(t)}},
+	}
+}
+
+// Two plugins that people have, kubectx and kubens, under the names by which plugin
+// managers install them.
+func TestPublishedKubectlPlugins(t *testing.T) {
+	t.Parallel()
+	bin := debian(t, "kubectx")
+	ns := shared.namespace(t)
+	config, err := clientcmd.LoadFromFile(shared.kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := config.CurrentContext
+	config.Contexts["other"] = config.Contexts[first]
+	for _, client := range kubectls(t) {
+		t.Run(client.name, func(t *testing.T) {
+			dir := t.TempDir()
+			symlink(t, filepath.Join(bin, "kubens"), filepath.Join(dir, "kubectl-ns"))
+			symlink(t, filepath.Join(bin, "kubectx"), filepath.Join(dir, "kubectl-ctx"))
+			kubectl := filepath.Join(dir, "kubectl") // which they call
+			if err := os.WriteFile(kubectl, []byte("#!/bin/sh\nexec "+strings.Join(client.program, " ")+` "$@"`+"\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			kubeconfig := filepath.Join(dir, "kubeconfig")
+			if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
+				t.Fatal(err)
+			}
+			run := func(args ...string) string {
+				t.Helper()
+				cmd := exec.Command(kubectl, args...)
+				cmd.Env = append(os.Environ(), "PATH="+dir+":/usr/bin:/bin", "KUBECONFIG="+kubeconfig, "HOME="+dir, "XDG_CACHE_HOME="+dir)
+				out, err := cmd.CombinedOutput()
+				if err != nil {
+					t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
+				}
+				return strings.TrimSpace(string(out))
+			}
+			if out := run("ns"); !slices.Contains(strings.Split(out, "\n"), ns) {
+				t.Errorf("ns does not list %s:\n%s", ns, out)
+			}
+			run("ns", ns)
+			if out := run("ns", "--current"); out != ns {
+				t.Errorf("the namespace is %q after it was changed to %q", out, ns)
+			}
+			if out := run("get", "configmaps", "-o", "name"); out != "configmap/kube-root-ca.crt" {
+				t.Errorf("in the plugin's namespace there is %q", out)
+			}
+			run("ctx", "other")
+			if out := run("ctx", "--current"); out != "other" {
+				t.Errorf("the context is %q after it was changed to other", out)
+			}
+			run("ctx", "-")
+			if out := run("config", "current-context"); out != first {
+				t.Errorf("the context is %q after it was changed back to %q", out, first)
+			}
+			if out := run("plugin", "list"); !strings.Contains(out, "kubectl-ns") || !strings.Contains(out, "kubectl-ctx") {
+				t.Errorf("plugin list:\n%s", out)
 			}
 		})
 	}

@@ -19,21 +19,21 @@ import (
 
 	"proa/internal/apis"
 	"proa/internal/apis/builtin"
-	"proa/internal/auth/pki"
 	"proa/internal/client"
 	"proa/internal/manager"
 	"proa/internal/scheduler"
 	"proa/internal/simulate"
-	"proa/pkg/proatest"
 )
 
-// cluster is an API server and simulated nodes, which nothing befalls, and the
-// controllers and the scheduler, which live and die as their fate has it.
+// cluster is an API server that loses power now and then, simulated nodes, which
+// nothing befalls, and the controllers and the scheduler, which live and die as
+// their fate has it.
 type cluster struct {
+	server    *server
 	access    *rest.Config
 	user      kubernetes.Interface // who applies the workloads
 	catalogue *apis.Catalogue
-	authority *pki.Authority // signs certificates
+	calm      bool // nothing goes wrong
 	clock     jumping
 	writes    *fate
 	reads     *fate
@@ -56,15 +56,14 @@ func measure(_ context.Context, path string, _ url.Values) ([]byte, error) {
 // start runs a cluster until the test has ended.
 func start(t *testing.T, seed uint64, troubles int) *cluster {
 	c := &cluster{
-		access:    proatest.Start(t, proatest.Options{EnableAdmissionPlugins: []string{"ServiceAccount"}}),
-		catalogue: builtin.Catalogue(),
-		writes:    newFate(seed, troubles), reads: newFate(seed+1, troubles),
+		server: serve(t), catalogue: builtin.Catalogue(), calm: troubles == 0,
+		writes: newFate(seed, troubles), reads: newFate(seed+1, troubles),
 	}
-	c.user = kubernetes.NewForConfigOrDie(c.access)
 	var err error
-	if c.authority, err = pki.InMemory(nil); err != nil {
+	if c.access, err = c.server.access(); err != nil {
 		t.Fatal(err)
 	}
+	c.user = kubernetes.NewForConfigOrDie(c.access)
 	ctx, cancel := context.WithCancel(context.Background())
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.simulate(ctx) })
@@ -121,7 +120,7 @@ func (c *cluster) live(ctx context.Context) error {
 	p := &process{writes: c.writes, reads: c.reads, kill: kill}
 	cache := client.NewCache(p.as(user.KubeControllerManager, c.as(user.KubeControllerManager)))
 	controllers, err := manager.New(ctx, manager.Config{
-		Cache: cache, Catalogue: c.catalogue, Clock: &c.clock, RootCA: c.access.CAData, Sign: c.authority.Cluster.Sign, Metrics: measure,
+		Cache: cache, Catalogue: c.catalogue, Clock: &c.clock, RootCA: c.access.CAData, Sign: c.server.authority.Cluster.Sign, Metrics: measure,
 		As: func(account string) client.API {
 			return p.as(account, c.as(serviceaccount.MakeUsername("kube-system", account), serviceaccount.MakeGroupNames("kube-system")...))
 		},

@@ -1,8 +1,8 @@
 // Package faults runs every controller and the scheduler while things go wrong
 // around them: writes are refused, made without an answer, or the last thing that
 // the process does; what is read lags behind; watches break and miss what happened
-// meanwhile; the clock jumps. The end state must be that of a run in which nothing
-// goes wrong.
+// meanwhile; the API server loses power and opens its store again; the clock jumps by
+// hours. The end state must be that of a run in which nothing goes wrong.
 package faults
 
 import (

@@ -14,9 +14,12 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"proa/internal/auth/authtest"
 )
 
 // Who asks for a certificate says how long it shall live.
@@ -83,5 +86,46 @@ func TestCertificatesLiveAsLongAsAsked(t *testing.T) {
 		if s.metrics(t, line) == "" {
 			t.Errorf("no metric %s", line)
 		}
+	}
+}
+
+// A bundle of a signer is written by who may attest for it, and found by its signer.
+func TestTrustBundlesNeedAttestation(t *testing.T) {
+	t.Parallel()
+	s := start(t, "--token-auth-file", file(t, "tokens.csv", "t,jane,1\n"))
+	s.allow(t, "jane", rbacv1.PolicyRule{Verbs: []string{"create", "update", "delete", "list"}, APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"clustertrustbundles"}},
+		rbacv1.PolicyRule{Verbs: []string{"attest"}, APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"signers"}, ResourceNames: []string{"example.com/mine"}})
+	bundles := s.bearer(t, "t").CertificatesV1().ClusterTrustBundles()
+	ca := authtest.NewIssuer(t).CA
+	bundle := func(name, signer, ca string) *certificatesv1.ClusterTrustBundle {
+		return &certificatesv1.ClusterTrustBundle{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: certificatesv1.ClusterTrustBundleSpec{SignerName: signer, TrustBundle: ca}}
+	}
+	eventually(t, func() error {
+		_, err := bundles.Create(t.Context(), bundle("example.com:mine:a", "example.com/mine", ca), metav1.CreateOptions{})
+		return err
+	})
+	if _, err := bundles.Create(t.Context(), bundle("example.com:foreign:a", "example.com/foreign", ca), metav1.CreateOptions{}); !apierrors.IsForbidden(err) ||
+		!strings.Contains(err.Error(), `user not permitted to attest for signerName "example.com/foreign"`) {
+		t.Errorf("for a foreign signer: %v", err)
+	}
+	if _, err := bundles.Create(t.Context(), bundle("nobodys", "", ca), metav1.CreateOptions{}); err != nil {
+		t.Errorf("for no signer: %v", err)
+	}
+	for name, wrong := range map[string]*certificatesv1.ClusterTrustBundle{
+		"a name that is not the signer's": bundle("a", "example.com/mine", ca), "a signer's name without one": bundle("example.com:mine:b", "", ca),
+		"no certificate": bundle("empty", "", ""), "what is no certificate": bundle("stray", "", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), "one twice": bundle("twice", "", ca+ca),
+	} {
+		if _, err := bundles.Create(t.Context(), wrong, metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	list, err := bundles.List(t.Context(), metav1.ListOptions{FieldSelector: "spec.signerName=example.com/mine"})
+	if err != nil || len(list.Items) != 1 || list.Items[0].Name != "example.com:mine:a" {
+		t.Errorf("of its signer: %v, %v", list, err)
+	}
+	moved := list.Items[0].DeepCopy()
+	moved.Spec.SignerName = "example.com/other"
+	if _, err := bundles.Update(t.Context(), moved, metav1.UpdateOptions{}); err == nil {
+		t.Error("a bundle changes its signer")
 	}
 }

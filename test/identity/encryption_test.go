@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -179,17 +177,7 @@ func TestEncryptionWithAKeyService(t *testing.T) {
 // On etcd, values lie where upstream keeps them and in its format.
 func TestEncryptionOnEtcd(t *testing.T) {
 	t.Parallel()
-	dir, client, peer := t.TempDir(), freePort(t), freePort(t)
-	url := fmt.Sprintf("http://127.0.0.1:%d", client)
-	etcd := exec.Command(binary, "etcd", "--data-dir", dir, "--unsafe-no-fsync", "--log-level=error",
-		"--listen-client-urls", url, "--advertise-client-urls", url, "--listen-peer-urls", fmt.Sprintf("http://127.0.0.1:%d", peer))
-	if err := etcd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		etcd.Process.Signal(syscall.SIGTERM)
-		etcd.Wait()
-	})
+	url := startEtcd(t)
 	config := file(t, "encryption.yaml", encryptionHead+encrypt("secrets", box("one")))
 	s := &server{dir: filepath.Join(t.TempDir(), "data"), port: freePort(t)}
 	t.Cleanup(func() { s.stop(t) })

@@ -11,6 +11,7 @@ package suites
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -45,6 +46,14 @@ type suite struct {
 	// crds is a directory of the module, with a kustomization. Where it is given, the suite finds a
 	// server with them by KUBECONFIG: it would start a downloaded one otherwise.
 	crds string
+
+	// prepare makes what the suite needs beside the assets, and returns variables of its environment.
+	prepare func(t *testing.T, s suite, module, assets string) []string
+
+	// alone gives it network and processes of its own: its ports are fixed, and it leaves daemons behind.
+	alone bool
+
+	limit time.Duration // of its run; default runTime
 }
 
 // skipped are tests that do not tell anything about the server.
@@ -72,6 +81,7 @@ var all = append(controllerRuntime(), []suite{
 	{name: "cluster-api-webhooks", module: clusterAPI, dir: "internal/webhooks/test"},
 	{name: "cluster-api-crdmigrator", module: clusterAPI, dir: "controllers/crdmigrator"},
 	{name: "cluster-api-patch", module: clusterAPI, dir: "util/patch/test"},
+	kwokctl,
 }...)
 
 // controllerRuntime are the packages of controller-runtime that start a server.
@@ -106,8 +116,7 @@ const (
 var record = flag.Bool("record", false, "write what is counted to results.yaml")
 
 func TestSuitesOfOtherProjectsPass(t *testing.T) {
-	wanted := os.Getenv("PROA_SUITES")
-	if wanted == "" {
+	if os.Getenv("PROA_SUITES") == "" {
 		t.Skip("PROA_SUITES names no suite; `make test-suites` runs all of them, which compiles a lot")
 	}
 	assets := writeAssets(t)
@@ -116,13 +125,19 @@ func TestSuitesOfOtherProjectsPass(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range all {
-		if wanted != "all" && !slices.Contains(strings.Split(wanted, ","), s.name) {
+		if !wanted(s.name) {
 			continue
 		}
 		t.Run(s.name, func(t *testing.T) {
 			known.compare(t, s.run(t, assets))
 		})
 	}
+}
+
+// wanted says whether PROA_SUITES names a suite.
+func wanted(name string) bool {
+	names := strings.Split(os.Getenv("PROA_SUITES"), ",")
+	return slices.Contains(names, "all") || slices.Contains(names, name)
 }
 
 // root is the repository.
@@ -159,6 +174,10 @@ func (s suite) run(t *testing.T, assets string) result {
 	module := s.copy(t)
 	dir := filepath.Join(module, s.dir)
 	binary := filepath.Join(root(t), "build", "suites", s.name+".test")
+	var env []string
+	if s.prepare != nil {
+		env = s.prepare(t, s, module, assets)
+	}
 	s.compile(t, module, binary)
 	defer os.Remove(binary) // large, and soon linked again
 	defer reap(t, assets)
@@ -171,15 +190,18 @@ func (s suite) run(t *testing.T, assets string) result {
 		args = append(args, "-test.skip="+strings.Join(patterns, "|"))
 	}
 	cmd := exec.Command(binary, args...)
+	if s.alone {
+		cmd = secluded(t, cmd.Args)
+	}
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "KUBEBUILDER_ASSETS="+assets)
+	cmd.Env = append(append(os.Environ(), "PWD="+dir, "KUBEBUILDER_ASSETS="+assets), env...)
 	if s.crds != "" {
 		cmd.Env = append(cmd.Env, "KUBECONFIG="+serve(t, assets, filepath.Join(module, s.crds)))
 	}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	log := filepath.Join(root(t), "build", "suites", s.name+".log")
-	err := within(cmd, runTime)
+	err := within(cmd, cmp.Or(s.limit, runTime))
 	if writeErr := os.WriteFile(log, out.Bytes(), 0o644); writeErr != nil {
 		t.Error(writeErr)
 	}
@@ -198,14 +220,7 @@ func (s suite) run(t *testing.T, assets string) result {
 // read-only, and a package outside the main module cannot be tested.
 func (s suite) copy(t *testing.T) string {
 	t.Helper()
-	out, err := exec.Command("go", "mod", "download", "-json", s.module).Output()
-	if err != nil {
-		t.Fatalf("download %s: %v\n%s", s.module, err, out)
-	}
-	var module struct{ Dir, Path, Version string }
-	if err := json.Unmarshal(out, &module); err != nil {
-		t.Fatal(err)
-	}
+	module := download(t, s.module)
 	name := strings.NewReplacer("/", "_", "@", "_").Replace(s.module)
 	dir := filepath.Join(root(t), "build", "suites", "src", name)
 	if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
@@ -279,15 +294,20 @@ func freePort(t *testing.T) string {
 
 func (s suite) compile(t *testing.T, module, binary string) {
 	t.Helper()
-	args := []string{"test", "-c", "-tags", s.tags, "-o", binary}
+	s.goTool(t, module, "test", "-c", "-tags", s.tags, "-o", binary, "./"+s.dir)
+}
+
+// goTool runs go in the module. Its first argument is the command.
+func (s suite) goTool(t *testing.T, module string, args ...string) {
+	t.Helper()
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { // as by itself
 		return strings.HasPrefix(v, "GOFLAGS=") || strings.HasPrefix(v, "CGO_ENABLED=")
 	})
 	if s.raised {
-		args = append(args, "-trimpath", "-mod=mod", "-modfile="+s.raise(t, module))
+		args = slices.Insert(args, 1, "-trimpath", "-mod=mod", "-modfile="+s.raise(t, module))
 		env = append(env, "CGO_ENABLED=0") // as `make test` compiles
 	}
-	cmd := exec.Command("go", append(args, "./"+s.dir)...)
+	cmd := exec.Command("go", args...)
 	cmd.Dir, cmd.Env = module, env
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -320,9 +340,13 @@ func (s suite) raise(t *testing.T, module string) string {
 		t.Fatal(err)
 	}
 	edits := []string{"mod", "edit"}
-	ours := requirements(t, root(t))
-	for path, version := range requirements(t, module) {
-		if newer := ours[path]; newer != "" && utilversion.MustParseSemantic(version).LessThan(utilversion.MustParseSemantic(newer)) {
+	ours, theirs := requirements(t, root(t)), requirements(t, module)
+	for path, version := range theirs {
+		newer := ours[path]
+		if newer == "" && strings.HasPrefix(path, "k8s.io/") && version == theirs["k8s.io/api"] {
+			newer = ours["k8s.io/api"] // they go together
+		}
+		if newer != "" && utilversion.MustParseSemantic(version).LessThan(utilversion.MustParseSemantic(newer)) {
 			edits = append(edits, "-require="+path+"@"+newer)
 		}
 	}

@@ -12,10 +12,10 @@ import (
 
 const (
 	validationsText = "Validations indicates the number of validation rules defined in this configuration"
-	mutationsText   = "Mutations indicates the number of mutation rules defined in this configuration"
+	mutationsText   = "Mutation indicates the number of mutations rules defined in this configuration"
 	paramKindText   = "ParamKind specifies the kind of resources used to parameterize this policy"
 	policyNameText  = "PolicyName indicates the policy definition which the policy binding binded to"
-	paramRefText    = "ParamRef indicates the param resource which sets the configration param"
+	paramRefText    = "ParamRef indicates the param resource which sets the configuration param"
 )
 
 // ValidatingAdmissionPolicies is the v1 validatingadmissionpolicies resource.
@@ -33,7 +33,7 @@ var ValidatingAdmissionPolicies = apis.Resource{
 	}),
 	PrepareUpdate: apis.OnUpdate(func(p, old *admissionregistrationv1.ValidatingAdmissionPolicy) { p.Status = old.Status }),
 	Subresources: []apis.Subresource{
-		apis.Writable("status", func(p, old *admissionregistrationv1.ValidatingAdmissionPolicy) { p.Spec = old.Spec }, validatePolicyStatus),
+		apis.Status(func(p, old *admissionregistrationv1.ValidatingAdmissionPolicy) { p.Spec = old.Spec }, validatePolicyStatus),
 	},
 	Validate: apis.Check(func(p *admissionregistrationv1.ValidatingAdmissionPolicy) field.ErrorList {
 		return validateValidatingPolicy(p, nil)

@@ -192,7 +192,7 @@ func (x *expressions) variables(at *field.Path, variables []admissionregistratio
 		case strings.TrimSpace(v.Name) == "":
 			errs = append(errs, field.Required(here.Child("name"), "name is not specified"))
 		case !celIdentifier.MatchString(v.Name) || celReserved.Has(v.Name):
-			errs = append(errs, field.Invalid(here.Child("name"), v.Name, "name is not a valid CEL identifier"))
+			errs = append(errs, field.Invalid(here.Child("name"), v.Name, "must be a valid CEL identifier"))
 		}
 		if strings.TrimSpace(v.Expression) == "" {
 			errs = append(errs, field.Required(here.Child("expression"), "expression is not specified"))

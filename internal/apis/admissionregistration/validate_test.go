@@ -125,7 +125,7 @@ func TestValidation(t *testing.T) {
 			`spec.validations[2].message: Invalid value: " ": message must be non-empty if specified`,
 		}},
 		{"variables have names and know those before them", &ValidatingAdmissionPolicies, policy(`variables: [{name: if, expression: '1'}, {name: b, expression: variables.c}, {name: c, expression: ' '}], validations: [{expression: "variables.b == 1"}]`), []string{
-			`spec.variables[0].name: Invalid value: "if": name is not a valid CEL identifier`,
+			`spec.variables[0].name: Invalid value: "if": must be a valid CEL identifier`,
 			`spec.variables[1].expression: Invalid value: "variables.c": compilation failed: ERROR: <input>:1:10: undefined field 'c'`,
 			`spec.variables[2].expression: Required value: expression is not specified`,
 		}},

@@ -41,6 +41,8 @@ var CustomResourceDefinitions = apis.Resource{
 	Validate:       validate,
 	ValidateUpdate: validateUpdate,
 	Warnings:       apis.Warn(warnings),
+	Columns:        columns,
+	Row:            apis.Cells(row),
 	Subresources: []apis.Subresource{{
 		Name: "status", Verbs: []string{"get", "patch", "update"},
 		PrepareUpdate: apis.OnUpdate(func(d, old *apiextensionsv1.CustomResourceDefinition) { d.Spec = old.Spec }),

@@ -49,11 +49,8 @@ var APIServices = apis.Resource{
 	ValidateUpdate: apis.CheckUpdate(func(s, _ *apiregistrationv1.APIService) field.ErrorList {
 		return validate(s)
 	}),
-	Subresources: []apis.Subresource{apis.Writable("status",
-		func(s, old *apiregistrationv1.APIService) {
-			s.Spec, s.Labels, s.Annotations = old.Spec, old.Labels, old.Annotations
-			s.Finalizers, s.OwnerReferences = old.Finalizers, old.OwnerReferences
-		},
+	Subresources: []apis.Subresource{apis.Status(
+		func(s, old *apiregistrationv1.APIService) { s.Spec = old.Spec },
 		func(s, _ *apiregistrationv1.APIService) field.ErrorList { return validateStatus(&s.Status) },
 	)},
 	Columns: []metav1.TableColumnDefinition{

@@ -27,7 +27,7 @@ var StorageVersions = apis.Resource{
 	New: apis.New[apiserverinternalv1alpha1.StorageVersion], NewList: apis.NewList[apiserverinternalv1alpha1.StorageVersionList],
 	NoGeneration: true,
 	Subresources: []apis.Subresource{
-		apis.Writable("status", func(v, old *apiserverinternalv1alpha1.StorageVersion) { v.Spec = old.Spec }, func(v, _ *apiserverinternalv1alpha1.StorageVersion) field.ErrorList {
+		apis.Status(func(v, old *apiserverinternalv1alpha1.StorageVersion) { v.Spec = old.Spec }, func(v, _ *apiserverinternalv1alpha1.StorageVersion) field.ErrorList {
 			return validateVersion(v)
 		}),
 	},

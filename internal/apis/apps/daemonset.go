@@ -16,7 +16,10 @@ var DaemonSets = apis.Resource{
 	Group: "apps", Version: "v1", Kind: "DaemonSet", Plural: "daemonsets", Short: []string{"ds"}, Categories: []string{"all"},
 	New: apis.New[appsv1.DaemonSet], NewList: apis.NewList[appsv1.DaemonSetList],
 	Subresources: []apis.Subresource{
-		apis.Writable("status", func(d, old *appsv1.DaemonSet) { d.Spec = old.Spec }, validateDaemonSetStatusUpdate),
+		apis.Writable("status", func(d, old *appsv1.DaemonSet) {
+			d.Spec = old.Spec
+			setTemplateGeneration(d, templateGeneration(old))
+		}, validateDaemonSetStatusUpdate),
 	},
 	Default: apis.On(defaultDaemonSet),
 	PrepareCreate: apis.On(func(d *appsv1.DaemonSet) {
@@ -54,6 +57,7 @@ func setTemplateGeneration(d *appsv1.DaemonSet, n int64) {
 
 func defaultDaemonSet(d *appsv1.DaemonSet) {
 	s := &d.Spec
+	setTemplateGeneration(d, templateGeneration(d))
 	core.DefaultTemplate(&s.Template)
 	if s.UpdateStrategy.Type == "" {
 		s.UpdateStrategy.Type = appsv1.RollingUpdateDaemonSetStrategyType

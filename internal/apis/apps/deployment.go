@@ -20,9 +20,9 @@ var Deployments = apis.Resource{
 			func(d *appsv1.Deployment) int32 { return d.Status.Replicas },
 			func(d *appsv1.Deployment) string { return selectorString(d.Spec.Selector) },
 		),
-		apis.Writable("status", func(d, old *appsv1.Deployment) {
+		apis.Resetting(apis.Writable("status", func(d, old *appsv1.Deployment) {
 			d.Spec, d.Labels = old.Spec, old.Labels
-		}, validateDeploymentStatusUpdate),
+		}, validateDeploymentStatusUpdate), "spec", "metadata.labels"),
 	},
 	Default: apis.On(defaultDeployment),
 	PrepareCreate: apis.On(func(d *appsv1.Deployment) {

@@ -3,7 +3,12 @@
 package authorization
 
 import (
+	"fmt"
+
 	authorizationv1 "k8s.io/api/authorization/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa/internal/apis"
@@ -19,7 +24,7 @@ var SubjectAccessReviews = apis.Resource{
 	Group: "authorization.k8s.io", Version: "v1", Kind: "SubjectAccessReview", Plural: "subjectaccessreviews", Scope: apis.Cluster,
 	New: apis.New[authorizationv1.SubjectAccessReview], Verbs: []string{"create"}, NoGeneration: true,
 	Validate: apis.Check(func(r *authorizationv1.SubjectAccessReview) field.ErrorList {
-		return validateSpec(&r.Spec)
+		return append(validateSpec(&r.Spec), validateMeta(r.ObjectMeta)...)
 	}),
 }
 
@@ -28,7 +33,8 @@ var SelfSubjectAccessReviews = apis.Resource{
 	Group: "authorization.k8s.io", Version: "v1", Kind: "SelfSubjectAccessReview", Plural: "selfsubjectaccessreviews", Scope: apis.Cluster,
 	New: apis.New[authorizationv1.SelfSubjectAccessReview], Verbs: []string{"create"}, NoGeneration: true,
 	Validate: apis.Check(func(r *authorizationv1.SelfSubjectAccessReview) field.ErrorList {
-		return validateAttributes(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+		errs := validateAttributes(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+		return append(errs, validateMeta(r.ObjectMeta)...)
 	}),
 }
 
@@ -38,6 +44,11 @@ var LocalSubjectAccessReviews = apis.Resource{
 	New: apis.New[authorizationv1.LocalSubjectAccessReview], Verbs: []string{"create"}, NoGeneration: true,
 	Validate: apis.Check(func(r *authorizationv1.LocalSubjectAccessReview) field.ErrorList {
 		errs, path := validateSpec(&r.Spec), field.NewPath("spec")
+		meta := r.ObjectMeta
+		meta.Namespace = ""
+		if !isEmpty(meta) {
+			errs = append(errs, field.Invalid(field.NewPath("metadata"), r.ObjectMeta, "must be empty except for namespace"))
+		}
 		if a := r.Spec.ResourceAttributes; a != nil && a.Namespace != r.Namespace {
 			errs = append(errs, field.Invalid(path.Child("resourceAttributes", "namespace"), a.Namespace, "must match metadata.namespace"))
 		}
@@ -54,6 +65,20 @@ var SelfSubjectRulesReviews = apis.Resource{
 	New: apis.New[authorizationv1.SelfSubjectRulesReview], Verbs: []string{"create"}, NoGeneration: true,
 }
 
+// validateMeta refuses names and labels of what is never stored.
+func validateMeta(meta metav1.ObjectMeta) field.ErrorList {
+	if isEmpty(meta) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("metadata"), meta, "must be empty")}
+}
+
+// isEmpty says that nobody has written any metadata; the server has noted who asks.
+func isEmpty(meta metav1.ObjectMeta) bool {
+	meta.ManagedFields = nil
+	return apiequality.Semantic.DeepEqual(meta, metav1.ObjectMeta{})
+}
+
 func validateSpec(s *authorizationv1.SubjectAccessReviewSpec) field.ErrorList {
 	errs := validateAttributes(s.ResourceAttributes, s.NonResourceAttributes)
 	if s.User == "" && len(s.Groups) == 0 {
@@ -66,13 +91,16 @@ func validateAttributes(resource *authorizationv1.ResourceAttributes, other *aut
 	path := field.NewPath("spec")
 	switch {
 	case resource != nil && other != nil:
-		return field.ErrorList{field.Invalid(path.Child("nonResourceAttributes"), other, "cannot be specified in combination with resourceAttributes")}
+		return append(field.ErrorList{field.Invalid(path, other, "exactly one of nonResourceAttributes or resourceAttributes must be specified")},
+			validateSelectors(resource, path.Child("resourceAttributes"))...)
 	case resource == nil && other == nil:
-		return field.ErrorList{field.Invalid(path.Child("resourceAttributes"), other, "exactly one of nonResourceAttributes or resourceAttributes must be specified")}
+		return field.ErrorList{field.Invalid(path, other, "exactly one of nonResourceAttributes or resourceAttributes must be specified")}
 	}
 	return validateSelectors(resource, path.Child("resourceAttributes"))
 }
 
+// validateSelectors lets requirements have operators that this server does not
+// know: newer clients ask, too.
 func validateSelectors(a *authorizationv1.ResourceAttributes, path *field.Path) field.ErrorList {
 	if a == nil {
 		return nil
@@ -80,21 +108,30 @@ func validateSelectors(a *authorizationv1.ResourceAttributes, path *field.Path) 
 	var errs field.ErrorList
 	if s := a.FieldSelector; s != nil {
 		at := path.Child("fieldSelector")
-		switch {
-		case s.RawSelector != "" && len(s.Requirements) > 0:
-			errs = append(errs, field.Invalid(at.Child("rawSelector"), s.RawSelector, "may not specified at the same time as requirements"))
-		case s.RawSelector == "" && len(s.Requirements) == 0:
-			errs = append(errs, field.Required(at.Child("requirements"), "when fieldSelector is specified, requirements or rawSelector is required"))
+		errs = append(errs, validateForm(s.RawSelector, len(s.Requirements), at)...)
+		known := metav1validation.FieldSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}
+		for i, r := range s.Requirements {
+			errs = append(errs, metav1validation.ValidateFieldSelectorRequirement(r, known, at.Child("requirements").Index(i))...)
 		}
 	}
 	if s := a.LabelSelector; s != nil {
 		at := path.Child("labelSelector")
-		switch {
-		case s.RawSelector != "" && len(s.Requirements) > 0:
-			errs = append(errs, field.Invalid(at.Child("rawSelector"), s.RawSelector, "may not specified at the same time as requirements"))
-		case s.RawSelector == "" && len(s.Requirements) == 0:
-			errs = append(errs, field.Required(at.Child("requirements"), "when labelSelector is specified, requirements or rawSelector is required"))
+		errs = append(errs, validateForm(s.RawSelector, len(s.Requirements), at)...)
+		known := metav1validation.LabelSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}
+		for i, r := range s.Requirements {
+			errs = append(errs, metav1validation.ValidateLabelSelectorRequirement(r, known, at.Child("requirements").Index(i))...)
 		}
 	}
 	return errs
+}
+
+// validateForm wants a selector as text or as requirements.
+func validateForm(raw string, requirements int, path *field.Path) field.ErrorList {
+	switch {
+	case raw != "" && requirements > 0:
+		return field.ErrorList{field.Invalid(path.Child("rawSelector"), raw, "may not specified at the same time as requirements")}
+	case raw == "" && requirements == 0:
+		return field.ErrorList{field.Required(path.Child("requirements"), fmt.Sprintf("when %s is specified, requirements or rawSelector is required", path))}
+	}
+	return nil
 }

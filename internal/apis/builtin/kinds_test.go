@@ -287,7 +287,7 @@ func TestBadObjectsOfOtherGroupsAreRefused(t *testing.T) {
 		{"a slice of mixed addresses", "endpointslices.discovery.k8s.io", "{addressType: IPv4, endpoints: [{addresses: ['fd00::1']}]}", []string{`endpoints[0].addresses: Invalid value: "fd00::1": must be an IPv4 address`}},
 		{"a request that is none", "certificatesigningrequests.certificates.k8s.io", "{spec: {request: eA==, signerName: example.com/x, usages: [client auth]}}", []string{`spec.request: Invalid value: "eA==": PEM block type must be CERTIFICATE REQUEST`}},
 		{"an attachment of nothing", "volumeattachments.storage.k8s.io", "{spec: {attacher: x, nodeName: n}}", []string{"spec.source: Required value: must specify exactly one of inlineVolumeSpec and persistentVolumeName"}},
-		{"a review of nothing", "selfsubjectaccessreviews.authorization.k8s.io", "{}", []string{"spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"}},
+		{"a review of nothing", "selfsubjectaccessreviews.authorization.k8s.io", "{}", []string{"spec: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

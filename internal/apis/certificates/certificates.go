@@ -6,6 +6,7 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -27,9 +28,10 @@ var CertificateSigningRequests = apis.Resource{
 	New: apis.New[certificatesv1.CertificateSigningRequest], NewList: apis.NewList[certificatesv1.CertificateSigningRequestList],
 	NoGeneration: true,
 	Subresources: []apis.Subresource{
-		apis.Writable("approval", prepareApproval, validateApprovalUpdate),
-		apis.Writable("status", prepareStatus, validateStatusUpdate),
+		apis.Resetting(apis.Writable("approval", prepareApproval, validateApprovalUpdate), "spec", "status.certificate"),
+		apis.Resetting(apis.Writable("status", prepareStatus, validateStatusUpdate), "spec", "status.conditions"),
 	},
+	Resets: []string{"spec", "status"},
 	PrepareCreate: apis.On(func(r *certificatesv1.CertificateSigningRequest) {
 		r.Status = certificatesv1.CertificateSigningRequestStatus{}
 	}),
@@ -56,10 +58,10 @@ var CertificateSigningRequests = apis.Resource{
 	Columns: []metav1.TableColumnDefinition{
 		apis.NameColumn,
 		apis.AgeColumn,
-		apis.Column("SignerName", "string", certificatesv1.CertificateSigningRequestSpec{}.SwaggerDoc()["signerName"]),
-		apis.Column("Requestor", "string", certificatesv1.CertificateSigningRequestSpec{}.SwaggerDoc()["request"]),
+		apis.Column("SignerName", "string", certificatesv1beta1.CertificateSigningRequestSpec{}.SwaggerDoc()["signerName"]),
+		apis.Column("Requestor", "string", certificatesv1beta1.CertificateSigningRequestSpec{}.SwaggerDoc()["request"]),
 		apis.Column("RequestedDuration", "string", certificatesv1.CertificateSigningRequestSpec{}.SwaggerDoc()["expirationSeconds"]),
-		apis.Column("Condition", "string", certificatesv1.CertificateSigningRequestStatus{}.SwaggerDoc()["conditions"]),
+		apis.Column("Condition", "string", certificatesv1beta1.CertificateSigningRequestStatus{}.SwaggerDoc()["conditions"]),
 	},
 	Row: apis.Cells(func(r *certificatesv1.CertificateSigningRequest, now time.Time) []any {
 		requested := "<none>"

@@ -29,9 +29,10 @@ var ClusterTrustBundles = apis.Resource{
 	Also: []apis.Served{
 		apis.ServedAs[certificatesv1.ClusterTrustBundle, certificatesv1beta1.ClusterTrustBundle, certificatesv1beta1.ClusterTrustBundleList]("certificates.k8s.io", "v1beta1", "ClusterTrustBundle"),
 	},
-	Storage:      "v1beta1",
-	NoGeneration: true,
-	Validate:     apis.Check(validateBundle),
+	Storage:           "v1beta1",
+	NoGeneration:      true,
+	ConditionalUpdate: true,
+	Validate:          apis.Check(validateBundle),
 	ValidateUpdate: apis.CheckUpdate(func(b, old *certificatesv1.ClusterTrustBundle) field.ErrorList {
 		errs := validate.Immutable(field.NewPath("spec", "signerName"), b.Spec.SignerName, old.Spec.SignerName)
 		if b.Spec.TrustBundle == old.Spec.TrustBundle {
@@ -46,10 +47,9 @@ var ClusterTrustBundles = apis.Resource{
 	Columns: []metav1.TableColumnDefinition{
 		apis.NameColumn,
 		apis.Column("SignerName", "string", certificatesv1.ClusterTrustBundleSpec{}.SwaggerDoc()["signerName"]),
-		apis.AgeColumn,
 	},
-	Row: apis.Cells(func(b *certificatesv1.ClusterTrustBundle, now time.Time) []any {
-		return []any{b.Name, apis.Or(b.Spec.SignerName, "<none>"), apis.AgeOf(b, now)}
+	Row: apis.Cells(func(b *certificatesv1.ClusterTrustBundle, _ time.Time) []any {
+		return []any{b.Name, apis.Or(b.Spec.SignerName, "<none>")}
 	}),
 }
 

@@ -100,10 +100,17 @@ func validateConditions(conditions []certificatesv1.CertificateSigningRequestCon
 		}
 		seen[c.Type] = true
 	}
-	if seen[certificatesv1.CertificateApproved] && seen[certificatesv1.CertificateDenied] {
-		errs = append(errs, field.Invalid(path, conditions, "Approved and Denied conditions are mutually exclusive"))
-	}
 	return errs
+}
+
+// validateVerdict refuses a request that is both approved and denied.
+func validateVerdict(r *certificatesv1.CertificateSigningRequest) field.ErrorList {
+	if len(ofType(r, certificatesv1.CertificateApproved)) == 0 || len(ofType(r, certificatesv1.CertificateDenied)) == 0 {
+		return nil
+	}
+	const approved, denied = `conditions[{"type": "Approved"}]`, `conditions[{"type": "Denied"}]`
+	return field.ErrorList{field.Invalid(field.NewPath("status", "conditions"), "{"+approved+", "+denied+"}",
+		"must specify at most one of: `"+approved+"`, `"+denied+"`")}
 }
 
 func validateCertificate(data []byte, path *field.Path) field.ErrorList {
@@ -140,13 +147,16 @@ func validateRequestUpdate(r, old *certificatesv1.CertificateSigningRequest) fie
 }
 
 func validateApprovalUpdate(r, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
-	return append(validateConditions(r.Status.Conditions, field.NewPath("status", "conditions")), keepStatus(r, old, true, false)...)
+	errs := validateConditions(r.Status.Conditions, field.NewPath("status", "conditions"))
+	errs = append(errs, keepStatus(r, old, true, false)...)
+	return append(errs, validateVerdict(r)...)
 }
 
 func validateStatusUpdate(r, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
 	errs := validateConditions(r.Status.Conditions, field.NewPath("status", "conditions"))
 	errs = append(errs, validateCertificate(r.Status.Certificate, field.NewPath("status", "certificate"))...)
-	return append(errs, keepStatus(r, old, false, true)...)
+	errs = append(errs, keepStatus(r, old, false, true)...)
+	return append(errs, validateVerdict(r)...)
 }
 
 // keepStatus holds the rule of who writes what: approvers set approval, once

@@ -23,6 +23,7 @@ var Namespaces = apis.Resource{
 			Name: "finalize", Verbs: []string{"update"},
 			PrepareUpdate:  apis.OnUpdate(prepareNamespaceFinalize),
 			ValidateUpdate: apis.CheckUpdate(validateNamespaceFinalize),
+			Resets:         []string{"status"},
 		},
 		apis.Writable("status", prepareNamespaceStatus, validateNamespaceStatusUpdate),
 	},

@@ -21,10 +21,12 @@ var PersistentVolumeClaims = apis.Resource{
 	}),
 	PrepareCreate: apis.On(func(c *corev1.PersistentVolumeClaim) {
 		c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
+		dropForeignSource(&c.Spec, &corev1.PersistentVolumeClaimSpec{})
 		normalizeDataSources(&c.Spec)
 	}),
 	PrepareUpdate: apis.OnUpdate(func(c, old *corev1.PersistentVolumeClaim) {
 		c.Status = old.Status
+		dropForeignSource(&c.Spec, &old.Spec)
 		normalizeDataSources(&c.Spec)
 	}),
 	Validate:       apis.Check(validateClaim),
@@ -44,6 +46,22 @@ func DefaultClaimSpec(s *corev1.PersistentVolumeClaimSpec) {
 	}
 	roundResources(s.Resources.Limits)
 	roundResources(s.Resources.Requests)
+}
+
+// dropForeignSource forgets a dataSource that is neither a claim nor a snapshot,
+// which were once the only ones: others are said in dataSourceRef.
+func dropForeignSource(s, old *corev1.PersistentVolumeClaimSpec) {
+	if s.DataSource == nil || s.DataSourceRef != nil || old.DataSource != nil || old.DataSourceRef != nil {
+		return
+	}
+	group := ""
+	if g := s.DataSource.APIGroup; g != nil {
+		group = *g
+	}
+	claim := group == "" && s.DataSource.Kind == "PersistentVolumeClaim"
+	if !claim && (group != "snapshot.storage.k8s.io" || s.DataSource.Kind != "VolumeSnapshot") {
+		s.DataSource = nil
+	}
 }
 
 // normalizeDataSources makes dataSource and dataSourceRef say the same where

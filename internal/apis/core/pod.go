@@ -24,8 +24,10 @@ var Pods = apis.Resource{
 		{Name: "portforward", Version: "v1", Kind: "PodPortForwardOptions", Verbs: []string{"create", "get"}},
 		{Name: "proxy", Version: "v1", Kind: "PodProxyOptions", Verbs: []string{"create", "delete", "get", "patch", "update"}},
 		apis.Writable("resize", prepareResize, validateResizeUpdate),
-		apis.Writable("status", preparePodStatus, validatePodStatusUpdate),
+		apis.Resetting(apis.Writable("status", preparePodStatus, validatePodStatusUpdate),
+			"spec", "metadata.deletionTimestamp", "metadata.ownerReferences"),
 	},
+	Stamp:          apis.Stamped(stampGated),
 	Default:        apis.On(DefaultPod),
 	PrepareCreate:  apis.On(preparePod),
 	PrepareUpdate:  apis.OnUpdate(preparePodUpdate),
@@ -38,6 +40,7 @@ var Pods = apis.Resource{
 	GracefulDelete: podGrace,
 	Columns:        podColumns,
 	Row:            apis.Cells(podRow),
+	RowConditions:  podConditions,
 }
 
 var podFields = map[string]func(*corev1.Pod) string{
@@ -71,6 +74,13 @@ func preparePod(p *corev1.Pod) {
 	syncAppArmor(p)
 }
 
+// stampGated says since when a new pod has been held back by its gates.
+func stampGated(p, old *corev1.Pod, now metav1.Time) {
+	if old == nil && len(p.Spec.SchedulingGates) > 0 {
+		p.Status.Conditions[0].LastTransitionTime = now
+	}
+}
+
 func preparePodUpdate(p, old *corev1.Pod) {
 	p.Status = old.Status
 }
@@ -93,11 +103,16 @@ func prepareEphemeralContainers(p, old *corev1.Pod) {
 }
 
 func prepareResize(p, old *corev1.Pod) {
+	if len(p.Spec.Containers) != len(old.Spec.Containers) || len(p.Spec.InitContainers) != len(old.Spec.InitContainers) {
+		return // validation says so
+	}
 	changed := old.DeepCopy()
 	copyIdentity(changed, p)
-	copyResources(changed.Spec.Containers, p.Spec.Containers)
-	copyResources(changed.Spec.InitContainers, p.Spec.InitContainers)
-	changed.Spec.Resources = p.Spec.Resources
+	changed.Spec.Containers = withResources(changed.Spec.Containers, p.Spec.Containers)
+	changed.Spec.InitContainers = withResources(changed.Spec.InitContainers, p.Spec.InitContainers)
+	if p.Spec.Resources != nil {
+		changed.Spec.Resources = p.Spec.Resources
+	}
 	*p = *changed
 }
 
@@ -107,16 +122,16 @@ func copyIdentity(to, from *corev1.Pod) {
 	to.ManagedFields = from.ManagedFields
 }
 
-// copyResources takes over resources and resize policies of containers by name;
-// a container that is missing or new is left for the status quo.
-func copyResources(to, from []corev1.Container) {
-	for i := range to {
-		for j := range from {
-			if to[i].Name == from[j].Name {
-				to[i].Resources, to[i].ResizePolicy = from[j].Resources, from[j].ResizePolicy
-			}
+// withResources takes over resources and resize policies. Containers of other names,
+// or in another order, are returned as they came, for validation to refuse.
+func withResources(containers, from []corev1.Container) []corev1.Container {
+	for i := range containers {
+		if containers[i].Name != from[i].Name {
+			return from
 		}
+		containers[i].Resources, containers[i].ResizePolicy = from[i].Resources, from[i].ResizePolicy
 	}
+	return containers
 }
 
 // podGrace is 0 for a pod that runs nowhere: unassigned or finished.

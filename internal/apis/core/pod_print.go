@@ -172,3 +172,17 @@ func terminationReason(t *corev1.ContainerStateTerminated) string {
 		return fmt.Sprintf("ExitCode:%d", t.ExitCode)
 	}
 }
+
+// podConditions marks pods that have come to their end.
+func podConditions(obj apis.Object) []metav1.TableRowCondition {
+	completed := metav1.TableRowCondition{Type: metav1.RowCompleted, Status: metav1.ConditionTrue}
+	switch obj.(*corev1.Pod).Status.Phase {
+	case corev1.PodSucceeded:
+		completed.Reason, completed.Message = string(corev1.PodSucceeded), "The pod has completed successfully."
+	case corev1.PodFailed:
+		completed.Reason, completed.Message = string(corev1.PodFailed), "The pod failed."
+	default:
+		return nil
+	}
+	return []metav1.TableRowCondition{completed}
+}

@@ -161,9 +161,13 @@ func nodeRow(n *corev1.Node, now time.Time) []any {
 		status += ",SchedulingDisabled"
 	}
 	info := n.Status.NodeInfo
+	kernel := apis.Or(info.KernelVersion, "<unknown>")
+	if info.Architecture != "" {
+		kernel += " (" + info.Architecture + ")"
+	}
 	return []any{
 		n.Name, status, nodeRoles(n), apis.AgeOf(n, now), info.KubeletVersion, nodeAddress(n, corev1.NodeInternalIP), nodeAddress(n, corev1.NodeExternalIP),
-		apis.Or(info.OSImage, "<unknown>"), apis.Or(info.KernelVersion, "<unknown>"), apis.Or(info.ContainerRuntimeVersion, "<unknown>"),
+		apis.Or(info.OSImage, "<unknown>"), kernel, apis.Or(info.ContainerRuntimeVersion, "<unknown>"),
 	}
 }
 
@@ -196,7 +200,7 @@ var persistentVolumeColumns = []metav1.TableColumnDefinition{
 	apis.Column("Status", "string", corev1.PersistentVolumeStatus{}.SwaggerDoc()["phase"]),
 	apis.Column("Claim", "string", corev1.PersistentVolumeSpec{}.SwaggerDoc()["claimRef"]),
 	apis.Column("StorageClass", "string", "StorageClass of the pv"),
-	apis.Column("VolumeAttributesClass", "string", corev1.PersistentVolumeSpec{}.SwaggerDoc()["volumeAttributesClassName"]),
+	apis.Column("VolumeAttributesClass", "string", "VolumeAttributesClass of the pv"),
 	apis.Column("Reason", "string", corev1.PersistentVolumeStatus{}.SwaggerDoc()["reason"]),
 	apis.AgeColumn,
 	apis.Wide("VolumeMode", "string", corev1.PersistentVolumeSpec{}.SwaggerDoc()["volumeMode"]),
@@ -226,7 +230,7 @@ var claimColumns = []metav1.TableColumnDefinition{
 	apis.Column("Capacity", "string", corev1.PersistentVolumeClaimStatus{}.SwaggerDoc()["capacity"]),
 	apis.Column("Access Modes", "string", corev1.PersistentVolumeClaimStatus{}.SwaggerDoc()["accessModes"]),
 	apis.Column("StorageClass", "string", "StorageClass of the pvc"),
-	apis.Column("VolumeAttributesClass", "string", corev1.PersistentVolumeClaimSpec{}.SwaggerDoc()["volumeAttributesClassName"]),
+	apis.Column("VolumeAttributesClass", "string", "VolumeAttributesClass of the pvc"),
 	apis.AgeColumn,
 	apis.Wide("VolumeMode", "string", corev1.PersistentVolumeClaimSpec{}.SwaggerDoc()["volumeMode"]),
 }

@@ -23,11 +23,10 @@ var ServiceAccounts = apis.Resource{
 	PrepareUpdate: apis.OnUpdate(func(sa, _ *corev1.ServiceAccount) { cleanSecretReferences(sa) }),
 	Columns: []metav1.TableColumnDefinition{
 		apis.NameColumn,
-		apis.Column("Secrets", "string", corev1.ServiceAccount{}.SwaggerDoc()["secrets"]),
 		apis.AgeColumn,
 	},
 	Row: apis.Cells(func(sa *corev1.ServiceAccount, now time.Time) []any {
-		return []any{sa.Name, int64(len(sa.Secrets)), apis.AgeOf(sa, now)}
+		return []any{sa.Name, apis.AgeOf(sa, now)}
 	}),
 }
 

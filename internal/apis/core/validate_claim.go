@@ -3,9 +3,11 @@ package core
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/diff"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -16,6 +18,11 @@ import (
 var (
 	accessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce, corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOncePod}
 	volumeModes = []corev1.PersistentVolumeMode{corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem}
+
+	resizeStatuses = []corev1.ClaimResourceStatus{
+		corev1.PersistentVolumeClaimControllerResizeInProgress, corev1.PersistentVolumeClaimControllerResizeInfeasible,
+		corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible, corev1.PersistentVolumeClaimNodeResizePending,
+	}
 )
 
 func validateClaim(c *corev1.PersistentVolumeClaim) field.ErrorList {
@@ -102,7 +109,9 @@ func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 			delete(is.Resources.Requests, corev1.ResourceStorage)
 		}
 	}
-	is.VolumeAttributesClassName = was.VolumeAttributesClassName
+	if old.Status.Phase == corev1.ClaimBound {
+		is.VolumeAttributesClassName = was.VolumeAttributesClassName
+	}
 	if is.StorageClassName != nil && was.StorageClassName == nil && old.Spec.VolumeName == "" {
 		was.StorageClassName = is.StorageClassName // the default class, found late (KEP-3333)
 	}
@@ -117,24 +126,59 @@ func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 			errs = append(errs, field.Forbidden(path.Child("resources", "requests", "storage"), "field can not be less than status.capacity"))
 		}
 	}
-	if v, o := c.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName; o != nil && *o != "" && (v == nil || *v == "") && old.Status.CurrentVolumeAttributesClassName != nil {
-		errs = append(errs, field.Forbidden(path.Child("volumeAttributesClassName"), "update from non-nil value to nil is forbidden"))
+	errs = append(errs, validate.Immutable(field.NewPath("volumeMode"), c.Spec.VolumeMode, old.Spec.VolumeMode)...) // upstream's path
+	if old.Status.CurrentVolumeAttributesClassName == nil || apiequality.Semantic.DeepEqual(c.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName) {
+		return errs
 	}
-	return append(errs, validate.Immutable(path.Child("volumeMode"), c.Spec.VolumeMode, old.Spec.VolumeMode)...)
+	switch v := c.Spec.VolumeAttributesClassName; {
+	case v == nil:
+		errs = append(errs, field.Forbidden(path.Child("volumeAttributesClassName"), "update to nil is forbidden when status.currentVolumeAttributesClassName is not nil"))
+	case *v == "":
+		errs = append(errs, field.Forbidden(path.Child("volumeAttributesClassName"), "update to empty string is forbidden when status.currentVolumeAttributesClassName is not nil"))
+	}
+	return errs
 }
 
 func validateClaimStatusUpdate(c, _ *corev1.PersistentVolumeClaim) field.ErrorList {
 	var errs field.ErrorList
 	status := field.NewPath("status")
 	for _, name := range validate.SortedKeys(c.Status.Capacity) {
-		errs = append(errs, validateQuantity(name, c.Status.Capacity[name], status.Child("capacity").Key(string(name)))...)
+		errs = append(errs, validateSize(c.Status.Capacity[name], status.Child("capacity").Key(string(name)))...)
+	}
+	for name, s := range validate.Sorted(c.Status.AllocatedResourceStatuses) {
+		at := status.Child("allocatedResourceStatuses")
+		errs = append(errs, validateClaimResource(name, at)...)
+		if !slices.Contains(resizeStatuses, s) {
+			errs = append(errs, field.NotSupported(at, name, resizeStatuses))
+		}
 	}
 	for _, name := range validate.SortedKeys(c.Status.AllocatedResources) {
-		at := status.Child("allocatedResources").Key(string(name))
-		errs = append(errs, validateResourceName(name, at)...)
-		errs = append(errs, validateQuantity(name, c.Status.AllocatedResources[name], at)...)
+		if wrong := validateClaimResource(name, status.Child("allocatedResources")); len(wrong) > 0 {
+			errs = append(errs, wrong...)
+			continue
+		}
+		errs = append(errs, validateSize(c.Status.AllocatedResources[name], status.Child("allocatedResources").Key(string(name)))...)
 	}
 	return errs
+}
+
+func validateSize(q resource.Quantity, path *field.Path) field.ErrorList {
+	if n := q.Value(); n < 0 {
+		return field.ErrorList{field.Invalid(path, n, "must be a valid resource quantity")}
+	}
+	return nil
+}
+
+// validateClaimResource wants storage, or a resource of somebody's own.
+func validateClaimResource(name corev1.ResourceName, path *field.Path) field.ErrorList {
+	if errs := validate.QualifiedName(path, string(name)); len(errs) > 0 {
+		return errs
+	}
+	native := !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
+	if native && name != corev1.ResourceStorage {
+		return field.ErrorList{field.NotSupported(path, name, []corev1.ResourceName{corev1.ResourceStorage})}
+	}
+	return nil
 }
 
 func validatePersistentVolume(pv *corev1.PersistentVolume) field.ErrorList {

@@ -142,7 +142,13 @@ func validateFinalizer(name string, at *field.Path) field.ErrorList {
 	return errs
 }
 
-func validateNamespaceFinalize(n, _ *corev1.Namespace) field.ErrorList { return validateNamespace(n) }
+func validateNamespaceFinalize(n, _ *corev1.Namespace) field.ErrorList {
+	var errs field.ErrorList
+	for i, f := range n.Spec.Finalizers {
+		errs = append(errs, validateFinalizer(string(f), field.NewPath("spec", "finalizers").Index(i))...)
+	}
+	return errs
+}
 
 func validateNamespaceStatusUpdate(n, _ *corev1.Namespace) field.ErrorList {
 	phase := field.NewPath("status", "Phase")

@@ -111,7 +111,10 @@ func validateNewEventUpdate(e, old *corev1.Event) field.ErrorList {
 		errs = append(errs, validateEventSeries(e)...)
 	}
 	keep := func(child string, is, was any) {
-		errs = append(errs, validate.Immutable(field.NewPath(child), is, was)...)
+		for _, e := range validate.Immutable(field.NewPath(child), is, was) {
+			e.BadValue = validate.Hub(e.BadValue)
+			errs = append(errs, e)
+		}
 	}
 	keep("involvedObject", e.InvolvedObject, old.InvolvedObject)
 	keep("reason", e.Reason, old.Reason)

@@ -244,41 +244,135 @@ func validateResizeUpdate(p, old *corev1.Pod) field.ErrorList {
 		return field.ErrorList{field.Forbidden(field.NewPath(""), "windows pods cannot be resized")}
 	}
 	errs := validatePodSpec(&p.Spec, p.Name, true, spec)
-	if class := QOSClass(p); class != QOSClass(old) {
-		errs = append(errs, field.Invalid(field.NewPath("status", "qosClass"), class, "Pod QOS Class may not change as a result of resizing"))
+	if QOSClass(p) != QOSClass(old) {
+		errs = append(errs, field.Invalid(spec, p.Status.QOSClass, "Pod QOS Class may not change as a result of resizing"))
 	}
-	munged := p.Spec.DeepCopy()
-	resize := func(containers, was []corev1.Container, at *field.Path) {
-		for i := range containers {
-			if i < len(was) {
-				errs = append(errs, validateKeptResources(containers[i].Resources, was[i].Resources, at.Index(i).Child("resources"))...)
-				restoreComputable(&containers[i].Resources, was[i].Resources)
-			}
+	if !resizable(old) {
+		errs = append(errs, field.Forbidden(spec, "Pod running on node without support for resize"))
+	}
+	errs = append(errs, validatePodLevelResize(p.Spec.Resources, old.Spec.Resources, spec)...)
+	if moved := validateOrder(&p.Spec, &old.Spec, spec); len(moved) > 0 {
+		return append(errs, moved...)
+	}
+	errs = append(errs, validateKept(p.Spec.InitContainers, old.Spec.InitContainers, spec.Child("initContainers"))...)
+	errs = append(errs, validateKept(p.Spec.Containers, old.Spec.Containers, spec.Child("containers"))...)
+	for i := range p.Spec.Containers {
+		if !onlyComputable(&p.Spec.Containers[i], &old.Spec.Containers[i]) {
+			errs = append(errs, field.Forbidden(spec, "only cpu and memory resources are mutable"))
 		}
 	}
-	resize(munged.Containers, old.Spec.Containers, spec.Child("containers"))
-	resize(munged.InitContainers, old.Spec.InitContainers, spec.Child("initContainers"))
-	if munged.Resources != nil && old.Spec.Resources != nil {
-		restoreComputable(munged.Resources, *old.Spec.Resources)
-	}
-	if !sameSpec(munged, &old.Spec) {
-		errs = append(errs, field.Forbidden(spec, fmt.Sprintf("only cpu and memory resources are mutable\n%v", diff.Diff(validate.Hub(old.Spec), validate.Hub(*munged)))))
+	for i := range p.Spec.InitContainers {
+		errs = append(errs, validateInitResize(&p.Spec.InitContainers[i], &old.Spec.InitContainers[i], spec, i)...)
 	}
 	return errs
 }
 
-func validateKeptResources(is, was corev1.ResourceRequirements, at *field.Path) field.ErrorList {
+// resizable says that the node of a running pod tells what its containers have.
+func resizable(p *corev1.Pod) bool {
+	for i := range p.Status.ContainerStatuses {
+		if s := &p.Status.ContainerStatuses[i]; s.State.Running != nil {
+			return s.Resources != nil
+		}
+	}
+	return true
+}
+
+// validatePodLevelResize lets the cpu and memory of the pod as a whole change.
+func validatePodLevelResize(is, was *corev1.ResourceRequirements, spec *field.Path) field.ErrorList {
+	if was == nil && is == nil {
+		return nil
+	}
+	at := spec.Child("resources")
+	if is == nil {
+		return field.ErrorList{field.Forbidden(at, "pod-level resources cannot be removed")}
+	}
 	var errs field.ErrorList
-	kept := func(is, was corev1.ResourceList, child string) {
-		for _, name := range validate.SortedKeys(was) {
-			if _, ok := is[name]; !ok {
-				errs = append(errs, field.Forbidden(at.Child(child), fmt.Sprintf("resource %s cannot be removed", child)))
-				return
+	before := corev1.ResourceRequirements{}
+	if was != nil {
+		before = *was
+	}
+	if lacks(is.Requests, before.Requests) {
+		errs = append(errs, field.Forbidden(at.Child("requests"), "pod-level resource requests cannot be removed"))
+	}
+	if lacks(is.Limits, before.Limits) {
+		errs = append(errs, field.Forbidden(at.Child("limits"), "pod-level resource limits cannot be removed"))
+	}
+	munged := is.DeepCopy()
+	restoreComputable(munged, before)
+	if !apiequality.Semantic.DeepEqual(*munged, before) {
+		errs = append(errs, field.Forbidden(spec, "only cpu and memory resources are mutable at pod-level"))
+	}
+	return errs
+}
+
+// validateOrder wants the same containers in the same order.
+func validateOrder(is, was *corev1.PodSpec, spec *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	compare := func(is, was []corev1.Container, kind string) {
+		if len(is) != len(was) {
+			errs = append(errs, field.Forbidden(spec.Child(kind), kind+" may not be added or removed on resize"))
+			return
+		}
+		for i := range was {
+			if is[i].Name != was[i].Name {
+				errs = append(errs, field.Forbidden(spec.Child(kind).Index(i).Child("name"), kind+" may not be renamed or reordered on resize"))
 			}
 		}
 	}
-	kept(is.Limits, was.Limits, "limits")
-	kept(is.Requests, was.Requests, "requests")
+	compare(is.Containers, was.Containers, "containers")
+	compare(is.InitContainers, was.InitContainers, "initContainers")
+	return errs
+}
+
+func validateKept(is, was []corev1.Container, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range was {
+		at := path.Index(i).Child("resources")
+		if lacks(is[i].Resources.Requests, was[i].Resources.Requests) {
+			errs = append(errs, field.Forbidden(at.Child("requests"), "resource requests cannot be removed"))
+		}
+		if lacks(is[i].Resources.Limits, was[i].Resources.Limits) {
+			errs = append(errs, field.Forbidden(at.Child("limits"), "resource limits cannot be removed"))
+		}
+	}
+	return errs
+}
+
+// lacks says that a resource is no longer there.
+func lacks(is, was corev1.ResourceList) bool {
+	for name := range was {
+		if _, ok := is[name]; !ok {
+			return true
+		}
+	}
+	return false
+}
+
+// onlyComputable says that containers differ in nothing but cpu and memory.
+func onlyComputable(is, was *corev1.Container) bool {
+	munged := is.DeepCopy()
+	restoreComputable(&munged.Resources, was.Resources)
+	return apiequality.Semantic.DeepEqual(munged, was)
+}
+
+// validateInitResize: one that runs once cannot be restarted for a resize.
+func validateInitResize(is, was *corev1.Container, spec *field.Path, i int) field.ErrorList {
+	if apiequality.Semantic.DeepEqual(is, was) {
+		return nil
+	}
+	var errs field.ErrorList
+	at := spec.Child("initContainers").Index(i)
+	if !onlyComputable(is, was) {
+		errs = append(errs, field.Forbidden(at, "only cpu and memory resources for init or sidecar containers are mutable"))
+	}
+	if is.RestartPolicy != nil && *is.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+		return errs
+	}
+	for _, policy := range is.ResizePolicy {
+		if policy.RestartPolicy == corev1.RestartContainer {
+			errs = append(errs, field.Forbidden(at, "non-sidecar init containers with a resize policy of RestartContainer cannot be resized"))
+		}
+	}
 	return errs
 }
 

@@ -184,23 +184,24 @@ func validateLimitItem(item *corev1.LimitRangeItem, at *field.Path) field.ErrorL
 // validateLimitOrder wants min <= default request <= default <= max.
 func validateLimitOrder(item *corev1.LimitRangeItem, name corev1.ResourceName, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	greater := func(low corev1.ResourceList, lowChild, lowName string, high corev1.ResourceList, highName string) {
+	greater := func(low corev1.ResourceList, child, lowName string, high corev1.ResourceList, highName string, shown corev1.ResourceList) {
 		a, hasA := low[name]
 		b, hasB := high[name]
 		if hasA && hasB && a.Cmp(b) > 0 {
-			errs = append(errs, field.Invalid(at.Child(lowChild).Key(string(name)), a, fmt.Sprintf("%s value %s is greater than %s value %s", lowName, a.String(), highName, b.String())))
+			errs = append(errs, field.Invalid(at.Child(child).Key(string(name)), shown[name], fmt.Sprintf("%s value %s is greater than %s value %s", lowName, a.String(), highName, b.String())))
 		}
 	}
-	greater(item.Min, "min", "min", item.Max, "max")
-	greater(item.Min, "defaultRequest", "min", item.DefaultRequest, "default request")
-	greater(item.DefaultRequest, "defaultRequest", "default request", item.Max, "max")
-	greater(item.DefaultRequest, "defaultRequest", "default request", item.Default, "default limit")
-	greater(item.Min, "default", "min", item.Default, "default")
-	greater(item.Default, "default", "default", item.Max, "max")
+	greater(item.Min, "min", "min", item.Max, "max", item.Min)
+	greater(item.Min, "defaultRequest", "min", item.DefaultRequest, "default request", item.DefaultRequest)
+	greater(item.DefaultRequest, "defaultRequest", "default request", item.Max, "max", item.DefaultRequest)
+	greater(item.DefaultRequest, "defaultRequest", "default request", item.Default, "default limit", item.DefaultRequest)
+	greater(item.Min, "default", "min", item.Default, "default", item.Min)
+	greater(item.Default, "default", "default", item.Max, "max", item.Max)
 	if ratio, set := item.MaxLimitRequestRatio[name]; set {
 		if ratio.Cmp(*resource.NewQuantity(1, resource.DecimalSI)) < 0 {
 			errs = append(errs, field.Invalid(at.Child("maxLimitRequestRatio").Key(string(name)), ratio, fmt.Sprintf("ratio %s is less than 1", ratio.String())))
 		}
+		errs = append(errs, validateRatio(ratio, item, name, at.Child("maxLimitRequestRatio").Key(string(name)))...)
 	}
 	if !mayOvercommit(name) {
 		d, hasDefault := item.Default[name]
@@ -210,4 +211,22 @@ func validateLimitOrder(item *corev1.LimitRangeItem, name corev1.ResourceName, a
 		}
 	}
 	return errs
+}
+
+// validateRatio refuses a ratio that the bounds can never reach. It counts in
+// thousandths where they can be counted.
+func validateRatio(ratio resource.Quantity, item *corev1.LimitRangeItem, name corev1.ResourceName, at *field.Path) field.ErrorList {
+	low, hasMin := item.Min[name]
+	high, hasMax := item.Max[name]
+	if !hasMin || !hasMax {
+		return nil
+	}
+	value, least, most := float64(ratio.Value()), low.Value(), high.Value()
+	if ratio.Value() < resource.MaxMilliValue && least < resource.MaxMilliValue && most < resource.MaxMilliValue {
+		value, least, most = float64(ratio.MilliValue())/1000, low.MilliValue(), high.MilliValue()
+	}
+	if limit := float64(most) / float64(least); value > limit {
+		return field.ErrorList{field.Invalid(at, ratio, fmt.Sprintf("ratio %s is greater than max/min = %f", ratio.String(), limit))}
+	}
+	return nil
 }

@@ -351,7 +351,7 @@ func validateServiceStatusUpdate(s, _ *corev1.Service) field.ErrorList {
 	path := field.NewPath("status", "loadBalancer", "ingress")
 	var errs field.ErrorList
 	if s.Spec.Type != corev1.ServiceTypeLoadBalancer && len(s.Status.LoadBalancer.Ingress) > 0 {
-		return append(errs, field.Forbidden(path, "may only be used when `spec.type` is LoadBalancer"))
+		return append(errs, field.Forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'"))
 	}
 	for i, in := range s.Status.LoadBalancer.Ingress {
 		at := path.Index(i)

@@ -74,13 +74,15 @@ func printPorts(ports []discoveryv1.EndpointPort) string {
 		switch {
 		case i == 3:
 			return strings.Join(shown, ",") + " + " + strconv.Itoa(len(ports)-3) + " more..."
-		case p.Port == nil:
-			shown = append(shown, "*")
-		default:
+		case p.Port != nil:
 			shown = append(shown, strconv.Itoa(int(*p.Port)))
+		case p.Name != nil:
+			shown = append(shown, *p.Name)
+		default:
+			shown = append(shown, "*")
 		}
 	}
-	return strings.Join(shown, ",")
+	return apis.Or(strings.Join(shown, ","), "<unset>")
 }
 
 func printEndpoints(endpoints []discoveryv1.Endpoint) string {

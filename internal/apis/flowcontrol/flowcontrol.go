@@ -48,13 +48,14 @@ const (
 var FlowSchemas = apis.Resource{
 	Group: group, Version: "v1", Kind: "FlowSchema", Plural: "flowschemas", Scope: apis.Cluster,
 	New: apis.New[flowcontrolv1.FlowSchema], NewList: apis.NewList[flowcontrolv1.FlowSchemaList],
+	Readable: olderSchemas,
 	Default: apis.On(func(s *flowcontrolv1.FlowSchema) {
 		if s.Spec.MatchingPrecedence == 0 {
 			s.Spec.MatchingPrecedence = defaultPrecedence
 		}
 	}),
 	Subresources: []apis.Subresource{
-		apis.Writable("status", func(s, old *flowcontrolv1.FlowSchema) { s.Spec = old.Spec }, validateSchemaStatus),
+		apis.Status(func(s, old *flowcontrolv1.FlowSchema) { s.Spec = old.Spec }, validateSchemaStatus),
 	},
 	PrepareCreate: apis.On(func(s *flowcontrolv1.FlowSchema) { s.Status = flowcontrolv1.FlowSchemaStatus{} }),
 	PrepareUpdate: apis.OnUpdate(func(s, old *flowcontrolv1.FlowSchema) { s.Status = old.Status }),
@@ -89,9 +90,10 @@ var FlowSchemas = apis.Resource{
 var PriorityLevelConfigurations = apis.Resource{
 	Group: group, Version: "v1", Kind: "PriorityLevelConfiguration", Plural: "prioritylevelconfigurations", Scope: apis.Cluster,
 	New: apis.New[flowcontrolv1.PriorityLevelConfiguration], NewList: apis.NewList[flowcontrolv1.PriorityLevelConfigurationList],
-	Default: apis.On(defaultLevel),
+	Readable: olderLevels,
+	Default:  apis.On(defaultLevel),
 	Subresources: []apis.Subresource{
-		apis.Writable("status", func(l, old *flowcontrolv1.PriorityLevelConfiguration) { l.Spec = old.Spec }, validateLevelStatus),
+		apis.Status(func(l, old *flowcontrolv1.PriorityLevelConfiguration) { l.Spec = old.Spec }, validateLevelStatus),
 	},
 	PrepareCreate: apis.On(func(l *flowcontrolv1.PriorityLevelConfiguration) {
 		l.Status = flowcontrolv1.PriorityLevelConfigurationStatus{}

@@ -52,8 +52,8 @@ func validateSchema(s *flowcontrolv1.FlowSchema) field.ErrorList {
 	case p == exemptPriority && s.Name != exemptName:
 		errs = append(errs, field.Invalid(path.Child("matchingPrecedence"), p, "only the schema named 'exempt' may have matchingPrecedence 1"))
 	}
-	if m := s.Spec.DistinguisherMethod; m != nil {
-		errs = append(errs, validate.OneOf(path.Child("distinguisherMethod", "type"), m.Type, flowcontrolv1.FlowDistinguisherMethodByNamespaceType, flowcontrolv1.FlowDistinguisherMethodByUserType)...)
+	if m := s.Spec.DistinguisherMethod; m != nil && m.Type != flowcontrolv1.FlowDistinguisherMethodByNamespaceType && m.Type != flowcontrolv1.FlowDistinguisherMethodByUserType {
+		errs = append(errs, field.NotSupported(path.Child("distinguisherMethod", "type"), validate.Hub(m), []flowcontrolv1.FlowDistinguisherMethodType{flowcontrolv1.FlowDistinguisherMethodByNamespaceType, flowcontrolv1.FlowDistinguisherMethodByUserType}))
 	}
 	errs = append(errs, validateLevelName(s.Spec.PriorityLevelConfiguration.Name, path.Child("priorityLevelConfiguration", "name"))...)
 	for i := range s.Spec.Rules {
@@ -181,11 +181,13 @@ func validateResourceRule(r *flowcontrolv1.ResourcePolicyRule, path *field.Path)
 		errs = append(errs, field.Required(path.Child("namespaces"), "resource rules that are not cluster scoped must supply at least one namespace"))
 	} else if slices.Contains(r.Namespaces, flowcontrolv1.NamespaceEvery) {
 		if len(r.Namespaces) > 1 {
-			errs = append(errs, field.Invalid(path.Child("namespaces"), r.Namespaces, "may not list specific namespaces along with '*'"))
+			errs = append(errs, field.Invalid(path.Child("namespaces"), r.Namespaces, "if '*' is present, must not specify other namespaces"))
 		}
 	} else {
 		for i, ns := range r.Namespaces {
-			errs = append(errs, validate.Invalid(path.Child("namespaces").Index(i), ns, apivalidation.ValidateNamespaceName(ns, false))...)
+			for _, m := range apivalidation.ValidateNamespaceName(ns, false) {
+				errs = append(errs, field.Invalid(path.Child("namespaces").Index(i), ns, "each member of this list must be '*' or a DNS-1123 label; "+m))
+			}
 		}
 	}
 	return errs
@@ -243,7 +245,7 @@ func validateConditionTypes(types []string, path *field.Path) field.ErrorList {
 			errs = append(errs, field.Duplicate(path.Index(i).Child("type"), t))
 		}
 		if t == "" {
-			errs = append(errs, field.Required(path.Index(i).Child("type"), "must not be empty"))
+			errs = append(errs, field.Required(path.Index(i).Child("type"), ""))
 		}
 	}
 	return errs
@@ -252,26 +254,26 @@ func validateConditionTypes(types []string, path *field.Path) field.ErrorList {
 func validateLevel(l *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
 	path := field.NewPath("spec")
 	errs := validateMandatoryLevel(l, path)
+	if l.Spec.Limited != nil && l.Spec.Type != flowcontrolv1.PriorityLevelEnablementLimited {
+		errs = append(errs, field.Forbidden(path.Child("limited"), ""))
+	}
+	if l.Spec.Exempt != nil && l.Spec.Type != flowcontrolv1.PriorityLevelEnablementExempt {
+		errs = append(errs, field.Forbidden(path.Child("exempt"), ""))
+	}
 	switch l.Spec.Type {
 	case flowcontrolv1.PriorityLevelEnablementExempt:
-		if l.Spec.Limited != nil {
-			errs = append(errs, field.Forbidden(path.Child("limited"), "must be nil if the type is not Limited"))
-		}
 		if e := l.Spec.Exempt; e != nil {
 			errs = append(errs, validateShares(e.NominalConcurrencyShares, path.Child("exempt"))...)
 			errs = append(errs, validateLendable(e.LendablePercent, path.Child("exempt"))...)
 		}
 	case flowcontrolv1.PriorityLevelEnablementLimited:
-		if l.Spec.Exempt != nil {
-			errs = append(errs, field.Forbidden(path.Child("exempt"), "must be nil if the type is Limited"))
-		}
 		if l.Spec.Limited == nil {
-			errs = append(errs, field.Required(path.Child("limited"), "must not be empty when type is Limited"))
+			errs = append(errs, field.Required(path.Child("limited"), ""))
 		} else {
 			errs = append(errs, validateLimited(l.Spec.Limited, path.Child("limited"))...)
 		}
 	default:
-		errs = append(errs, validate.OneOf(path.Child("type"), l.Spec.Type, flowcontrolv1.PriorityLevelEnablementExempt, flowcontrolv1.PriorityLevelEnablementLimited)...)
+		errs = append(errs, validate.RequiredOneOf(path.Child("type"), l.Spec.Type, flowcontrolv1.PriorityLevelEnablementExempt, flowcontrolv1.PriorityLevelEnablementLimited)...)
 	}
 	return append(errs, validateLevelStatus(l, nil)...)
 }
@@ -340,20 +342,21 @@ func validateLimited(l *flowcontrolv1.LimitedPriorityLevelConfiguration, path *f
 }
 
 func validateLimitResponse(r *flowcontrolv1.LimitResponse, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if r.Queuing != nil && r.Type != flowcontrolv1.LimitResponseTypeQueue {
+		errs = append(errs, field.Forbidden(path.Child("queuing"), ""))
+	}
 	switch r.Type {
 	case flowcontrolv1.LimitResponseTypeReject:
-		if r.Queuing != nil {
-			return field.ErrorList{field.Forbidden(path.Child("queuing"), "must be nil if limited.limitResponse.type is not Limited")}
-		}
 	case flowcontrolv1.LimitResponseTypeQueue:
 		if r.Queuing == nil {
-			return field.ErrorList{field.Required(path.Child("queuing"), "must not be empty if limited.limitResponse.type is Limited")}
+			return field.ErrorList{field.Required(path.Child("queuing"), "")}
 		}
 		return validateQueuing(r.Queuing, path.Child("queuing"))
 	default:
-		return validate.OneOf(path.Child("type"), r.Type, flowcontrolv1.LimitResponseTypeQueue, flowcontrolv1.LimitResponseTypeReject)
+		errs = append(errs, validate.RequiredOneOf(path.Child("type"), r.Type, flowcontrolv1.LimitResponseTypeQueue, flowcontrolv1.LimitResponseTypeReject)...)
 	}
-	return nil
+	return errs
 }
 
 func validateQueuing(q *flowcontrolv1.QueuingConfiguration, path *field.Path) field.ErrorList {

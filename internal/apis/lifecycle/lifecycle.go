@@ -24,7 +24,7 @@ var EvictionRequests = apis.Resource{
 	Group: "lifecycle.k8s.io", Version: "v1alpha1", Kind: "EvictionRequest", Plural: "evictionrequests", Gate: gate,
 	New: apis.New[lifecyclev1alpha1.EvictionRequest], NewList: apis.NewList[lifecyclev1alpha1.EvictionRequestList],
 	Subresources: []apis.Subresource{
-		apis.Writable("status", func(r, old *lifecyclev1alpha1.EvictionRequest) { r.Spec = old.Spec }, func(r, _ *lifecyclev1alpha1.EvictionRequest) field.ErrorList {
+		apis.Status(func(r, old *lifecyclev1alpha1.EvictionRequest) { r.Spec = old.Spec }, func(r, _ *lifecyclev1alpha1.EvictionRequest) field.ErrorList {
 			return metav1validation.ValidateConditions(r.Status.Conditions, field.NewPath("status", "conditions"))
 		}),
 	},
@@ -58,7 +58,7 @@ var Evictions = apis.Resource{
 	Group: "lifecycle.k8s.io", Version: "v1alpha1", Kind: "Eviction", Plural: "evictions", Gate: gate,
 	New: apis.New[lifecyclev1alpha1.Eviction], NewList: apis.NewList[lifecyclev1alpha1.EvictionList],
 	Subresources: []apis.Subresource{
-		apis.Writable("status", func(e, old *lifecyclev1alpha1.Eviction) { e.Spec = old.Spec }, func(e, _ *lifecyclev1alpha1.Eviction) field.ErrorList {
+		apis.Status(func(e, old *lifecyclev1alpha1.Eviction) { e.Spec = old.Spec }, func(e, _ *lifecyclev1alpha1.Eviction) field.ErrorList {
 			return metav1validation.ValidateConditions(e.Status.Conditions, field.NewPath("status", "conditions"))
 		}),
 	},

@@ -279,7 +279,7 @@ func (c *check) duplicates(at *place, m *member, list reflect.Value) {
 	for i := range list.Len() {
 		for j := range i {
 			if m.same(list.Index(i), list.Index(j)) {
-				c.add(field.Duplicate(at.path().Index(i), m.identity(list.Index(i))))
+				c.add(field.Duplicate(at.path().Index(i), list.Index(i).Interface()))
 				break
 			}
 		}

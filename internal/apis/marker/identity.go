@@ -38,21 +38,6 @@ func (m *member) same(a, b reflect.Value) bool {
 	return true
 }
 
-// identity is what an error about a duplicate shows: the key, or keys, or value.
-func (m *member) identity(v reflect.Value) any {
-	switch len(m.keys) {
-	case 0:
-		return v.Interface()
-	case 1:
-		return indirect(byJSONName(v, m.keys[0])).Interface()
-	}
-	all := map[string]any{}
-	for _, key := range m.keys {
-		all[key] = byJSONName(v, key).Interface()
-	}
-	return all
-}
-
 func byJSONName(v reflect.Value, name string) reflect.Value {
 	v = indirect(v)
 	for i := range v.NumField() {

@@ -48,8 +48,8 @@ func read(table string) map[typeName]*marks {
 		case "p":
 			pkg = rest
 		case "e":
-			words := strings.Split(rest, " ")
-			of(words[0]).values = words[1:]
+			name, values, _ := strings.Cut(rest, " ")
+			of(name).values = strings.Split(values, ",")
 		case "t":
 			words := strings.Split(rest, "\t")
 			current = of(words[0])

@@ -121,7 +121,7 @@ func TestRules(t *testing.T) {
 		}), nil, []string{"spec.resourceClaims: Too many: 5: must have at most 4 items"}},
 		{"the same key twice", off{}, group(func(g *schedulingv1beta1.PodGroup) {
 			g.Spec.ResourceClaims = []schedulingv1beta1.PodGroupResourceClaim{{Name: "a", ResourceClaimName: new("x")}, {Name: "a", ResourceClaimName: new("y")}}
-		}), nil, []string{`spec.resourceClaims[1]: Duplicate value: "a"`}},
+		}), nil, []string{`spec.resourceClaims[1]: Duplicate value: {"name":"a","resourceClaimName":"y"}`}},
 		{"a field whose gate is off", off{"TopologyAwareWorkloadScheduling"}, group(func(g *schedulingv1beta1.PodGroup) {
 			g.Spec.SchedulingConstraints = &schedulingv1beta1.PodGroupSchedulingConstraints{}
 		}), nil, []string{"spec.schedulingConstraints: Forbidden"}},
@@ -139,7 +139,7 @@ func TestRules(t *testing.T) {
 			[]string{"spec.priorityClassName: Invalid value: null: field is immutable"}},
 		{"keys of several fields", off{}, &resourcev1.ResourceClaim{Status: resourcev1.ResourceClaimStatus{
 			ReservedFor: []resourcev1.ResourceClaimConsumerReference{{UID: "u", Name: "a", Resource: "pods"}, {UID: "u", Name: "b", Resource: "pods"}},
-		}}, nil, []string{`status.reservedFor[1]: Duplicate value: "u"`}},
+		}}, nil, []string{`status.reservedFor[1]: Duplicate value: {"resource":"pods","name":"b","uid":"u"}`}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

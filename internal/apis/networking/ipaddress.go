@@ -1,14 +1,15 @@
 package networking
 
 import (
-	"fmt"
 	"net/netip"
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
 
 	"proa/internal/apis"
 	"proa/internal/apis/validate"
@@ -27,8 +28,7 @@ var IPAddresses = apis.Resource{
 	Columns: []metav1.TableColumnDefinition{
 		apis.NameColumn,
 		apis.Column("ParentRef", "string", networkingv1.IPAddressSpec{}.SwaggerDoc()["parentRef"]),
-		apis.AgeColumn,
-	},
+	}, // rows say the age, too, as upstream's
 	Row: apis.Cells(func(ip *networkingv1.IPAddress, now time.Time) []any {
 		return []any{ip.Name, printParent(ip.Spec.ParentRef), apis.AgeOf(ip, now)}
 	}),
@@ -87,13 +87,13 @@ var ServiceCIDRs = apis.Resource{
 	New: apis.New[networkingv1.ServiceCIDR], NewList: apis.NewList[networkingv1.ServiceCIDRList],
 	NoGeneration: true,
 	Subresources: []apis.Subresource{
-		apis.Writable("status", func(c, old *networkingv1.ServiceCIDR) { c.Spec = old.Spec }, nil),
+		apis.Status(func(c, old *networkingv1.ServiceCIDR) { c.Spec = old.Spec }, nil),
 	},
 	PrepareCreate: apis.On(func(c *networkingv1.ServiceCIDR) { c.Status = networkingv1.ServiceCIDRStatus{} }),
 	PrepareUpdate: apis.OnUpdate(func(c, old *networkingv1.ServiceCIDR) { c.Status = old.Status }),
 	Validate:      apis.Check(validateServiceCIDR),
 	ValidateUpdate: apis.CheckUpdate(func(c, old *networkingv1.ServiceCIDR) field.ErrorList {
-		return append(validateServiceCIDR(c), keepCIDRs(c.Spec.CIDRs, old.Spec.CIDRs)...)
+		return keepCIDRs(c.Spec.CIDRs, old.Spec.CIDRs)
 	}),
 	Columns: []metav1.TableColumnDefinition{
 		apis.NameColumn,
@@ -108,34 +108,40 @@ var ServiceCIDRs = apis.Resource{
 // keepCIDRs lets an update add the second IP family, nothing else.
 func keepCIDRs(cidrs, old []string) field.ErrorList {
 	path := field.NewPath("spec", "cidrs")
-	if len(old) == 1 && len(cidrs) == 2 {
-		if cidrs[0] == old[0] {
-			return nil
-		}
-		return field.ErrorList{field.Invalid(path.Index(0), cidrs[0], "field is immutable")}
+	grown := len(old) == 1 && len(cidrs) == 2
+	if len(cidrs) != len(old) && !grown {
+		return field.ErrorList{field.Invalid(path, cidrs, apivalidation.FieldImmutableErrorMsg)}
 	}
-	return validate.Immutable(path, cidrs, old)
+	var errs field.ErrorList
+	for i := range old {
+		if cidrs[i] != old[i] {
+			errs = append(errs, field.Invalid(path.Index(i), cidrs[i], apivalidation.FieldImmutableErrorMsg))
+		}
+	}
+	if grown {
+		errs = append(errs, validateCIDRs(cidrs)...)
+	}
+	return errs
 }
 
 func validateServiceCIDR(c *networkingv1.ServiceCIDR) field.ErrorList {
-	path, cidrs := field.NewPath("spec", "cidrs"), c.Spec.CIDRs
+	return validateCIDRs(c.Spec.CIDRs)
+}
+
+func validateCIDRs(cidrs []string) field.ErrorList {
+	path, spec := field.NewPath("spec", "cidrs"), networkingv1.ServiceCIDRSpec{CIDRs: cidrs}
 	switch {
 	case len(cidrs) == 0:
 		return field.ErrorList{field.Required(path, "at least one CIDR required")}
 	case len(cidrs) > 2:
-		return field.ErrorList{field.Invalid(path, c.Spec, "may only hold up to 2 values")}
+		return field.ErrorList{field.Invalid(path, spec, "may only hold up to 2 values")}
 	}
 	var errs field.ErrorList
-	families := map[bool]bool{}
 	for i, cidr := range cidrs {
-		bad := validation.IsValidCIDR(path.Index(i), cidr)
-		errs = append(errs, bad...)
-		if prefix, err := netip.ParsePrefix(cidr); err == nil {
-			families[prefix.Addr().Is4()] = true
-		}
+		errs = append(errs, validation.IsValidCIDR(path.Index(i), cidr)...)
 	}
-	if len(errs) == 0 && len(cidrs) == 2 && len(families) != 2 {
-		errs = append(errs, field.Invalid(path, c.Spec, fmt.Sprintf("may specify no more than one IP for each IP family, i.e %v", cidrs)))
+	if family := netutils.IPFamilyOfCIDRString(cidrs[0]); len(cidrs) == 2 && family != netutils.IPFamilyUnknown && family == netutils.IPFamilyOfCIDRString(cidrs[1]) {
+		errs = append(errs, field.Invalid(path, cidrs, "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64"))
 	}
 	return errs
 }

@@ -26,19 +26,28 @@ var RuntimeClasses = apis.Resource{
 	ConditionalUpdate:   true,
 	AllowCreateOnUpdate: true,
 	Validate: apis.Check(func(c *nodev1.RuntimeClass) field.ErrorList {
-		return append(validate.Label(field.NewPath("handler"), c.Handler), validateClass(c)...)
+		return append(validateHandler(c), validateClass(c)...)
 	}),
 	ValidateUpdate: apis.CheckUpdate(func(c, old *nodev1.RuntimeClass) field.ErrorList {
-		return append(validateClass(c), validate.Immutable(field.NewPath("handler"), c.Handler, old.Handler)...)
+		errs := append(validateHandler(c), validateClass(c)...)
+		return append(errs, validate.Immutable(field.NewPath("handler"), c.Handler, old.Handler)...)
 	}),
 	Columns: []metav1.TableColumnDefinition{
 		apis.NameColumn,
-		apis.Column("Handler", "string", nodev1.RuntimeClass{}.SwaggerDoc()["handler"]),
+		apis.Column("Handler", "string", ""),
 		apis.AgeColumn,
 	},
 	Row: apis.Cells(func(c *nodev1.RuntimeClass, now time.Time) []any {
 		return []any{c.Name, c.Handler, apis.AgeOf(c, now)}
 	}),
+}
+
+func validateHandler(c *nodev1.RuntimeClass) field.ErrorList {
+	at := field.NewPath("handler")
+	if c.Handler == "" {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	return validate.Label(at, c.Handler)
 }
 
 func validateClass(c *nodev1.RuntimeClass) field.ErrorList {

@@ -10,13 +10,15 @@ import (
 	"proa/internal/apis"
 )
 
-var bindingColumns = []metav1.TableColumnDefinition{
-	apis.NameColumn,
-	apis.Column("Role", "string", rbacv1.RoleBinding{}.SwaggerDoc()["roleRef"]),
-	apis.AgeColumn,
-	apis.Wide("Users", "string", "Users in the roleBinding"),
-	apis.Wide("Groups", "string", "Groups in the roleBinding"),
-	apis.Wide("ServiceAccounts", "string", "ServiceAccounts in the roleBinding"),
+func bindingColumns(kind, role string) []metav1.TableColumnDefinition {
+	return []metav1.TableColumnDefinition{
+		apis.NameColumn,
+		apis.Column("Role", "string", role),
+		apis.AgeColumn,
+		apis.Wide("Users", "string", "Users in the "+kind),
+		apis.Wide("Groups", "string", "Groups in the "+kind),
+		apis.Wide("ServiceAccounts", "string", "ServiceAccounts in the "+kind),
+	}
 }
 
 func bindingRow(b apis.Object, ref rbacv1.RoleRef, subjects []rbacv1.Subject, now time.Time) []any {

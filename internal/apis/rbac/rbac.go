@@ -7,6 +7,7 @@ import (
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	rbacv1beta1 "k8s.io/api/rbac/v1beta1"
 	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -66,7 +67,7 @@ var RoleBindings = apis.Resource{
 		errs := append(validateRoleRef(b.RoleRef, "Role", "ClusterRole"), validateSubjects(b.Subjects, true)...)
 		return append(errs, keepRoleRef(b.RoleRef, old.RoleRef)...)
 	}),
-	Columns: bindingColumns,
+	Columns: bindingColumns("roleBinding", rbacv1beta1.RoleBinding{}.SwaggerDoc()["roleRef"]),
 	Row: apis.Cells(func(b *rbacv1.RoleBinding, now time.Time) []any {
 		return bindingRow(b, b.RoleRef, b.Subjects, now)
 	}),
@@ -90,7 +91,7 @@ var ClusterRoleBindings = apis.Resource{
 		errs := append(validateRoleRef(b.RoleRef, "ClusterRole"), validateSubjects(b.Subjects, false)...)
 		return append(errs, keepRoleRef(b.RoleRef, old.RoleRef)...)
 	}),
-	Columns: bindingColumns,
+	Columns: bindingColumns("clusterRoleBinding", rbacv1beta1.ClusterRoleBinding{}.SwaggerDoc()["roleRef"]),
 	Row: apis.Cells(func(b *rbacv1.ClusterRoleBinding, now time.Time) []any {
 		return bindingRow(b, b.RoleRef, b.Subjects, now)
 	}),
@@ -152,6 +153,9 @@ func validateAggregation(a *rbacv1.AggregationRule) field.ErrorList {
 	var errs field.ErrorList
 	for i := range a.ClusterRoleSelectors {
 		errs = append(errs, validate.Selector(at.Index(i), &a.ClusterRoleSelectors[i])...)
+		if s, err := metav1.LabelSelectorAsSelector(&a.ClusterRoleSelectors[i]); err != nil {
+			errs = append(errs, field.Invalid(at.Index(i), s, "invalid label selector."))
+		}
 	}
 	return errs
 }

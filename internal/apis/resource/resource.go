@@ -54,7 +54,7 @@ var ResourceClaims = apis.Resource{
 	},
 	Default: apis.On(func(c *resourcev1.ResourceClaim) { defaultClaim(&c.Spec) }),
 	Subresources: []apis.Subresource{
-		apis.Writable("status", func(c, old *resourcev1.ResourceClaim) {
+		apis.Status(func(c, old *resourcev1.ResourceClaim) {
 			c.Spec = old.Spec
 			forgetDevices(c, old)
 		}, validateClaimStatusUpdate),
@@ -115,7 +115,7 @@ var ResourceClaimTemplates = apis.Resource{
 	Default:  apis.On(func(t *resourcev1.ResourceClaimTemplate) { defaultClaim(&t.Spec.Spec) }),
 	Validate: apis.Check(validateTemplate),
 	ValidateUpdate: apis.CheckUpdate(func(t, old *resourcev1.ResourceClaimTemplate) errorList {
-		return keepSpec(t.Spec, old.Spec)
+		return append(validateTemplate(t), keepSpec(t.Spec, old.Spec)...)
 	}),
 	Columns: nameAndAge, Row: nameAndAgeRow,
 }
@@ -164,15 +164,30 @@ var DeviceTaintRules = apis.Resource{
 		apis.ServedAs[resourcev1.DeviceTaintRule, resourcev1beta2.DeviceTaintRule, resourcev1beta2.DeviceTaintRuleList](group, "v1beta2", "DeviceTaintRule"),
 		apis.ServedAs[resourcev1.DeviceTaintRule, resourcev1alpha3.DeviceTaintRule, resourcev1alpha3.DeviceTaintRuleList](group, "v1alpha3", "DeviceTaintRule"),
 	},
-	Storage: "v1beta2",
+	Storage:           "v1beta2",
+	ConditionalUpdate: true,
 	Subresources: []apis.Subresource{
-		apis.Writable("status", func(r, old *resourcev1.DeviceTaintRule) { r.Spec = old.Spec }, validateRuleStatus),
+		apis.Status(func(r, old *resourcev1.DeviceTaintRule) { r.Spec = old.Spec }, validateRuleStatus),
 	},
 	PrepareCreate: apis.On(func(r *resourcev1.DeviceTaintRule) { r.Status = resourcev1.DeviceTaintRuleStatus{} }),
 	PrepareUpdate: apis.OnUpdate(func(r, old *resourcev1.DeviceTaintRule) { r.Status = old.Status }),
 	Stamp:         apis.Stamped(stampRule),
 	Validate:      apis.Check(validateRule),
-	Columns:       nameAndAge, Row: nameAndAgeRow,
+	Columns: []metav1.TableColumnDefinition{
+		apis.NameColumn,
+		apis.Column("Key", "string", resourcev1.DeviceTaint{}.SwaggerDoc()["key"]),
+		apis.Column("Value", "string", resourcev1.DeviceTaint{}.SwaggerDoc()["value"]),
+		apis.Column("Effect", "string", resourcev1.DeviceTaint{}.SwaggerDoc()["effect"]),
+		apis.Column("TimeAdded", "string", resourcev1.DeviceTaint{}.SwaggerDoc()["timeAdded"]),
+		apis.AgeColumn,
+	},
+	Row: apis.Cells(func(r *resourcev1.DeviceTaintRule, now time.Time) []any {
+		t, added := &r.Spec.Taint, ""
+		if t.TimeAdded != nil {
+			added = apis.Age(*t.TimeAdded, now)
+		}
+		return []any{r.Name, t.Key, t.Value, string(t.Effect), added, apis.AgeOf(r, now)}
+	}),
 }
 
 // stampRule says when a taint was added, or its effect changed.
@@ -196,7 +211,7 @@ var ResourcePoolStatusRequests = apis.Resource{
 		}
 	}),
 	Subresources: []apis.Subresource{
-		apis.Writable("status", func(r, old *resourcev1alpha3.ResourcePoolStatusRequest) { r.Spec = old.Spec }, nil),
+		apis.Status(func(r, old *resourcev1alpha3.ResourcePoolStatusRequest) { r.Spec = old.Spec }, nil),
 	},
 	PrepareCreate: apis.On(func(r *resourcev1alpha3.ResourcePoolStatusRequest) { r.Status = nil }),
 	PrepareUpdate: apis.OnUpdate(func(r, old *resourcev1alpha3.ResourcePoolStatusRequest) { r.Status = old.Status }),

@@ -2,6 +2,7 @@ package resource
 
 import (
 	"encoding/json"
+	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -74,23 +75,36 @@ func requestNames(s *resourcev1.ResourceClaimSpec) sets.Set[string] {
 }
 
 func validateRequest(r *resourcev1.DeviceRequest, path *field.Path) errorList {
-	var errs errorList
-	if r.Exactly == nil && len(r.FirstAvailable) == 0 {
-		return errorList{field.Required(path, "exactly one of `exactly` or `firstAvailable` is required")}
+	errs := validate.Label(path.Child("name"), r.Name)
+	switch {
+	case r.Exactly == nil && len(r.FirstAvailable) == 0:
+		return append(errs, field.Required(path, "exactly one of `exactly` or `firstAvailable` is required"))
+	case r.Exactly != nil && len(r.FirstAvailable) > 0:
+		return append(errs, field.Invalid(path, nil, "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set"))
 	}
 	if e := r.Exactly; e != nil {
 		at := path.Child("exactly")
+		errs = append(errs, validateClassName(e.DeviceClassName, at.Child("deviceClassName"))...)
 		errs = append(errs, validateSelectors(e.Selectors, at.Child("selectors"))...)
 		errs = append(errs, validateAllocationMode(e.AllocationMode, e.Count, at)...)
 		errs = append(errs, validateTolerations(e.Tolerations, at.Child("tolerations"))...)
 	}
 	for i := range r.FirstAvailable {
 		f, at := &r.FirstAvailable[i], path.Child("firstAvailable").Index(i)
+		errs = append(errs, validate.Label(at.Child("name"), f.Name)...)
+		errs = append(errs, validateClassName(f.DeviceClassName, at.Child("deviceClassName"))...)
 		errs = append(errs, validateSelectors(f.Selectors, at.Child("selectors"))...)
 		errs = append(errs, validateAllocationMode(f.AllocationMode, f.Count, at)...)
 		errs = append(errs, validateTolerations(f.Tolerations, at.Child("tolerations"))...)
 	}
 	return errs
+}
+
+func validateClassName(name string, path *field.Path) errorList {
+	if name == "" {
+		return errorList{field.Required(path, "")}
+	}
+	return validate.Subdomain(path, name)
 }
 
 func validateAllocationMode(mode resourcev1.DeviceAllocationMode, count int64, path *field.Path) errorList {
@@ -124,9 +138,6 @@ func validateSelectors(selectors []resourcev1.DeviceSelector, path *field.Path) 
 
 // validateExpression compiles a selector and bounds what it may cost.
 func validateExpression(expression string, path *field.Path) errorList {
-	if expression == "" {
-		return errorList{field.Required(path, "")}
-	}
 	if len(expression) > resourcev1.CELSelectorExpressionMaxLength {
 		return errorList{field.TooLong(path, "", resourcev1.CELSelectorExpressionMaxLength)}
 	}
@@ -149,11 +160,8 @@ func validateExpression(expression string, path *field.Path) errorList {
 
 func validateConstraint(c *resourcev1.DeviceConstraint, names sets.Set[string], path *field.Path) errorList {
 	errs := validateRequestNames(c.Requests, names, path.Child("requests"))
-	switch {
-	case c.MatchAttribute == nil && c.DistinctAttribute == nil:
+	if c.MatchAttribute == nil && c.DistinctAttribute == nil {
 		errs = append(errs, field.Required(path, `exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set`))
-	case c.MatchAttribute != nil && c.DistinctAttribute != nil:
-		errs = append(errs, field.Invalid(path, nil, `exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set`))
 	}
 	return errs
 }
@@ -161,9 +169,23 @@ func validateConstraint(c *resourcev1.DeviceConstraint, names sets.Set[string], 
 func validateRequestNames(requests []string, names sets.Set[string], path *field.Path) errorList {
 	var errs errorList
 	for i, name := range requests {
-		if !names.Has(name) {
-			errs = append(errs, field.Invalid(path.Index(i), name, "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"))
-		}
+		errs = append(errs, validateRequestName(name, names, path.Index(i))...)
+	}
+	return errs
+}
+
+func validateRequestName(name string, names sets.Set[string], path *field.Path) errorList {
+	unknown := field.Invalid(path, name, "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'")
+	parts := strings.Split(name, "/")
+	if len(parts) > 2 {
+		return errorList{unknown}
+	}
+	var errs errorList
+	for _, part := range parts {
+		errs = append(errs, validate.Label(path, part)...)
+	}
+	if !names.Has(name) {
+		errs = append(errs, unknown)
 	}
 	return errs
 }
@@ -191,7 +213,7 @@ func validateRaw(r *runtime.RawExtension, most int, path *field.Path) errorList 
 		return errorList{field.Required(path, "")}
 	}
 	if _, ok := v.(map[string]any); !ok {
-		return errorList{field.Invalid(path, "<value omitted>", "parameters must be a valid JSON object")}
+		return errorList{field.Invalid(path, "<value omitted>", "must be a valid JSON object")}
 	}
 	return nil
 }
@@ -207,9 +229,6 @@ func validateTolerations(tolerations []resourcev1.DeviceToleration, path *field.
 			}
 		case resourcev1.DeviceTolerationOpEqual:
 			errs = append(errs, validate.LabelValue(at.Child("value"), t.Value)...)
-			if t.Key == "" {
-				errs = append(errs, field.Invalid(at.Child("operator"), t.Operator, "operator must be Exists when `key` is empty, which means \"match all values and all keys\""))
-			}
 		case "":
 			errs = append(errs, field.Required(at.Child("operator"), ""))
 		default:
@@ -232,7 +251,42 @@ func validateTaint(t *resourcev1.DeviceTaint, path *field.Path) errorList {
 }
 
 func validateRule(r *resourcev1.DeviceTaintRule) errorList {
-	return append(validateTaint(&r.Spec.Taint, field.NewPath("spec", "taint")), validateRuleStatus(r, nil)...)
+	path := field.NewPath("spec")
+	errs := validateDeviceSelector(r.Spec.DeviceSelector, path.Child("deviceSelector"))
+	errs = append(errs, validateTaint(&r.Spec.Taint, path.Child("taint"))...)
+	return append(errs, validateRuleStatus(r, nil)...)
+}
+
+func validateDeviceSelector(s *resourcev1.DeviceTaintSelector, path *field.Path) errorList {
+	if s == nil {
+		return nil
+	}
+	var errs errorList
+	if s.Driver != nil {
+		errs = append(errs, validate.CSIDriverName(path.Child("driver"), *s.Driver)...)
+	}
+	if s.Pool != nil {
+		errs = append(errs, validatePoolName(*s.Pool, path.Child("pool"))...)
+	}
+	if s.Device != nil {
+		errs = append(errs, validate.Label(path.Child("device"), *s.Device)...)
+	}
+	return errs
+}
+
+// validatePoolName wants subdomains with slashes between them.
+func validatePoolName(name string, path *field.Path) errorList {
+	if name == "" {
+		return errorList{field.Required(path, "")}
+	}
+	var errs errorList
+	if len(name) > resourcev1.PoolNameMaxLength {
+		errs = append(errs, field.TooLong(path, "", resourcev1.PoolNameMaxLength))
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		errs = append(errs, validate.Subdomain(path, part)...)
+	}
+	return errs
 }
 
 func validateRuleStatus(r, _ *resourcev1.DeviceTaintRule) errorList {

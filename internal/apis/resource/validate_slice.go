@@ -2,12 +2,13 @@ package resource
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/blang/semver/v4"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa/internal/apis/core"
@@ -16,16 +17,21 @@ import (
 
 func validateSliceUpdate(s, old *resourcev1.ResourceSlice) errorList {
 	path := field.NewPath("spec")
-	errs := validateSlice(s)
+	errs := validateSliceSpec(&s.Spec, &old.Spec)
 	errs = append(errs, validate.Immutable(path.Child("pool", "name"), s.Spec.Pool.Name, old.Spec.Pool.Name)...)
 	errs = append(errs, validate.Immutable(path.Child("driver"), s.Spec.Driver, old.Spec.Driver)...)
-	errs = append(errs, validate.Immutable(path.Child("nodeName"), s.Spec.NodeName, old.Spec.NodeName)...)
-	return append(errs, validate.Immutable(path.Child("allNodes"), s.Spec.AllNodes, old.Spec.AllNodes)...)
+	return append(errs, validate.Immutable(path.Child("nodeName"), s.Spec.NodeName, old.Spec.NodeName)...)
 }
 
 func validateSlice(slice *resourcev1.ResourceSlice) errorList {
-	path, s := field.NewPath("spec"), &slice.Spec
+	return validateSliceSpec(&slice.Spec, &resourcev1.ResourceSliceSpec{})
+}
+
+// validateSliceSpec checks a slice; capacities that a device of old had are as they were.
+func validateSliceSpec(s, old *resourcev1.ResourceSliceSpec) errorList {
+	path := field.NewPath("spec")
 	errs := validate.CSIDriverName(path.Child("driver"), s.Driver)
+	errs = append(errs, validatePoolName(s.Pool.Name, path.Child("pool", "name"))...)
 	if s.Pool.Generation < 0 {
 		errs = append(errs, field.Invalid(path.Child("pool", "generation"), s.Pool.Generation, "must be greater than or equal to zero"))
 	}
@@ -33,7 +39,10 @@ func validateSlice(slice *resourcev1.ResourceSlice) errorList {
 		errs = append(errs, field.Invalid(path.Child("pool", "resourceSliceCount"), s.Pool.ResourceSliceCount, "must be greater than zero"))
 	}
 	perDevice := s.PerDeviceNodeSelection != nil && *s.PerDeviceNodeSelection
-	errs = append(errs, validateWhere(path, s.NodeName, s.NodeSelector, s.AllNodes, s.PerDeviceNodeSelection, "perDeviceNodeSelection")...)
+	errs = append(errs, place{path, s.NodeName, s.NodeSelector, s.AllNodes}.validate(s.PerDeviceNodeSelection)...)
+	if s.SharedCounters != nil && s.Devices != nil {
+		errs = append(errs, field.Invalid(path, "", "only one of `sharedCounters` or `devices` is allowed"))
+	}
 	if n := len(s.Devices); n > resourcev1.ResourceSliceMaxDevices {
 		errs = append(errs, field.TooMany(path.Child("devices"), n, resourcev1.ResourceSliceMaxDevices))
 	}
@@ -41,61 +50,77 @@ func validateSlice(slice *resourcev1.ResourceSlice) errorList {
 	for i := range s.Devices {
 		d, at := &s.Devices[i], path.Child("devices").Index(i)
 		if names[d.Name] {
-			errs = append(errs, field.Duplicate(at.Child("name"), d.Name))
+			errs = append(errs, field.Duplicate(at, d.Name))
 		}
 		names[d.Name] = true
+		i := slices.IndexFunc(old.Devices, func(o resourcev1.Device) bool { return o.Name == d.Name })
+		if i < 0 || !apiequality.Semantic.DeepEqual(old.Devices[i].Capacity, d.Capacity) {
+			errs = append(errs, validateCapacity(d, at.Child("capacity"))...)
+		}
 		errs = append(errs, validateDevice(d, perDevice, at)...)
 	}
 	return append(errs, validateCounterSets(s.SharedCounters, path.Child("sharedCounters"))...)
 }
 
-// validateWhere: devices are on one node, on those a selector chooses, on all,
-// or each says so itself.
-func validateWhere(path *field.Path, name *string, selector *corev1.NodeSelector, all, each *bool, eachName string) errorList {
-	var errs errorList
-	var set []string
-	if name != nil {
-		set = append(set, "`nodeName`")
-		if *name == "" {
-			errs = append(errs, field.Invalid(path.Child("nodeName"), *name, "must be either unset or set to a non-empty string"))
-		} else {
-			errs = append(errs, validate.NodeName(path.Child("nodeName"), *name)...)
-		}
-	}
-	if selector != nil {
-		set = append(set, "`nodeSelector`")
-		errs = append(errs, validateOneTerm(selector, path.Child("nodeSelector"))...)
-	}
-	flag := func(b *bool, name string) {
-		if b == nil {
-			return
-		}
-		set = append(set, "`"+name+"`")
-		if !*b {
-			errs = append(errs, field.Invalid(path.Child(name), *b, "must be either unset or set to true"))
-		}
-	}
-	flag(all, "allNodes")
-	choices := "`nodeName`, `nodeSelector`, or `allNodes`"
-	if eachName != "" {
-		flag(each, eachName)
-		choices = "`nodeName`, `nodeSelector`, `allNodes`, `" + eachName + "`"
-	}
-	switch {
-	case len(set) == 0:
-		errs = append(errs, field.Required(path, "exactly one of "+choices+" is required"))
-	case len(set) > 1:
-		errs = append(errs, field.Invalid(path, "{"+strings.Join(set, ", ")+"}", "exactly one of "+choices+" is required, but multiple fields are set"))
-	}
-	return errs
+// place is where the devices of a slice, or one device, are.
+type place struct {
+	path     *field.Path
+	name     *string
+	selector *corev1.NodeSelector
+	all      *bool
 }
 
-func validateOneTerm(s *corev1.NodeSelector, path *field.Path) errorList {
-	errs := core.ValidateNodeSelector(s, path)
-	if len(s.NodeSelectorTerms) != 1 {
-		errs = append(errs, field.Invalid(path.Child("nodeSelectorTerms"), s.NodeSelectorTerms, "must have exactly one node selector term"))
+// validate wants devices on one node, on those a selector chooses, on all, or on
+// what each of them says.
+func (p place) validate(each *bool) errorList {
+	set, errs := p.chosen("must be either unset or set to a non-empty string")
+	if s := p.selector; s != nil && len(s.NodeSelectorTerms) != 1 {
+		errs = append(errs, field.Invalid(p.path.Child("nodeSelector", "nodeSelectorTerms"), s.NodeSelectorTerms, "must have exactly one node selector term"))
 	}
-	return errs
+	set, errs = p.flag(each, "perDeviceNodeSelection", set, errs)
+	return append(errs, p.one(set, "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required", ", but multiple fields are set")...)
+}
+
+// validateDevice is validate for one device.
+func (p place) validateDevice() errorList {
+	set, errs := p.chosen("must not be empty")
+	return append(errs, p.one(set, "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec", "")...)
+}
+
+func (p place) chosen(emptyName string) (set []string, errs errorList) {
+	switch {
+	case p.name == nil:
+	case *p.name == "":
+		errs = append(errs, field.Invalid(p.path.Child("nodeName"), *p.name, emptyName))
+	default:
+		set = append(set, "`nodeName`")
+		errs = append(errs, validate.NodeName(p.path.Child("nodeName"), *p.name)...)
+	}
+	if p.selector != nil {
+		set = append(set, "`nodeSelector`")
+		errs = append(errs, core.ValidateNodeSelector(p.selector, p.path.Child("nodeSelector"))...)
+	}
+	return p.flag(p.all, "allNodes", set, errs)
+}
+
+func (p place) flag(b *bool, name string, set []string, errs errorList) ([]string, errorList) {
+	switch {
+	case b == nil:
+		return set, errs
+	case !*b:
+		return set, append(errs, field.Invalid(p.path.Child(name), *b, "must be either unset or set to true"))
+	}
+	return append(set, "`"+name+"`"), errs
+}
+
+func (p place) one(set []string, rule, many string) errorList {
+	switch len(set) {
+	case 0:
+		return errorList{field.Required(p.path, rule)}
+	case 1:
+		return nil
+	}
+	return errorList{field.Invalid(p.path, "{"+strings.Join(set, ", ")+"}", rule+many)}
 }
 
 func validateDevice(d *resourcev1.Device, places bool, path *field.Path) errorList {
@@ -105,48 +130,49 @@ func validateDevice(d *resourcev1.Device, places bool, path *field.Path) errorLi
 	}
 	for name, a := range validate.Sorted(d.Attributes) {
 		at := path.Child("attributes").Key(string(name))
-		errs = append(errs, validateQualifiedName(string(name), at)...)
+		errs = append(errs, validateQualifiedName(string(name), path.Child("attributes"))...)
 		errs = append(errs, validateAttribute(&a, at)...)
-	}
-	for name, c := range validate.Sorted(d.Capacity) {
-		at := path.Child("capacity").Key(string(name))
-		errs = append(errs, validateQualifiedName(string(name), at)...)
-		if c.RequestPolicy != nil {
-			errs = append(errs, validateRequestPolicy(c, d.AllowMultipleAllocations, at.Child("requestPolicy"))...)
-		}
 	}
 	for i := range d.Taints {
 		errs = append(errs, validateTaint(&d.Taints[i], path.Child("taints").Index(i))...)
 	}
-	if places {
-		errs = append(errs, validateWhere(path, d.NodeName, d.NodeSelector, d.AllNodes, nil, "")...)
-	} else {
-		for name, set := range validate.Sorted(map[string]bool{"nodeName": d.NodeName != nil, "nodeSelector": d.NodeSelector != nil, "allNodes": d.AllNodes != nil}) {
-			if set {
-				errs = append(errs, field.Invalid(path.Child(name), nil, "can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec"))
-			}
+	where := place{path, d.NodeName, d.NodeSelector, d.AllNodes}
+	switch {
+	case places:
+		errs = append(errs, where.validateDevice()...)
+	case d.NodeName != nil || d.NodeSelector != nil || d.AllNodes != nil:
+		errs = append(errs, field.Invalid(path, nil, "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec"))
+	}
+	return errs
+}
+
+func validateCapacity(d *resourcev1.Device, path *field.Path) errorList {
+	var errs errorList
+	for name, c := range validate.Sorted(d.Capacity) {
+		at := path.Key(string(name))
+		errs = append(errs, validateQualifiedName(string(name), path)...)
+		if c.RequestPolicy != nil {
+			errs = append(errs, validateRequestPolicy(c, d.AllowMultipleAllocations, at.Child("requestPolicy"))...)
 		}
 	}
 	return errs
 }
 
-// validateQualifiedName wants a C identifier, with a domain before it or not.
+// validateQualifiedName wants a C identifier, with a domain before it or not. What
+// has more than one slash is not looked at, as upstream has it.
 func validateQualifiedName(name string, path *field.Path) errorList {
-	if name == "" {
-		return errorList{field.Required(path, "name required")}
-	}
 	domain, id, has := strings.Cut(name, "/")
-	if !has {
+	switch {
+	case !has:
 		return validateIdentifier(name, path)
+	case strings.Contains(id, "/"):
+		return nil
 	}
 	var errs errorList
 	if domain == "" {
 		errs = append(errs, field.Invalid(path, "", "the domain must not be empty"))
 	} else {
-		if len(domain) > resourcev1.DeviceMaxDomainLength {
-			errs = append(errs, field.TooLong(path, "", resourcev1.DeviceMaxDomainLength))
-		}
-		errs = append(errs, validate.Subdomain(path, domain)...)
+		errs = append(errs, validate.CSIDriverName(path, domain)...)
 	}
 	if id == "" {
 		return append(errs, field.Invalid(path, "", "the name must not be empty"))
@@ -164,80 +190,24 @@ func validateIdentifier(id string, path *field.Path) errorList {
 
 func validateAttribute(a *resourcev1.DeviceAttribute, path *field.Path) errorList {
 	var errs errorList
-	long := func(name string, v *string) {
-		if v != nil && len(*v) > resourcev1.DeviceAttributeMaxValueLength {
-			errs = append(errs, field.TooLong(path.Child(name), *v, resourcev1.DeviceAttributeMaxValueLength))
-		}
+	if v := a.StringValue; v != nil {
+		errs = validateAttributeLength(*v, path.Child("string"))
 	}
-	long("string", a.StringValue)
-	long("version", a.VersionValue)
 	if v := a.VersionValue; v != nil {
+		at := path.Child("version")
 		if _, err := semver.Parse(*v); err != nil {
-			errs = append(errs, field.Invalid(path.Child("version"), *v, "must be a string compatible with semver.org spec 2.0.0"))
+			errs = append(errs, field.Invalid(at, *v, "must be a string compatible with semver.org spec 2.0.0"))
 		}
+		errs = append(errs, validateAttributeLength(*v, at)...)
 	}
 	return errs
 }
 
-func validateRequestPolicy(c resourcev1.DeviceCapacity, many *bool, path *field.Path) errorList {
-	if many == nil || !*many {
-		return errorList{field.Forbidden(path, "allowMultipleAllocations must be true")}
-	}
-	p := c.RequestPolicy
-	if p.Default == nil {
-		if len(p.ValidValues) > 0 || p.ValidRange != nil {
-			return errorList{field.Required(path.Child("default"), "required when validValues or validRange is defined")}
-		}
+func validateAttributeLength(v string, path *field.Path) errorList {
+	if len(v) <= resourcev1.DeviceAttributeMaxValueLength {
 		return nil
 	}
-	var errs errorList
-	if p.Default.Cmp(c.Value) > 0 {
-		errs = append(errs, field.Invalid(path.Child("default"), p.Default.String(), "default is larger than capacity value: "+c.Value.String()))
-	}
-	found := len(p.ValidValues) == 0
-	for i, v := range p.ValidValues {
-		at := path.Child("validValues").Index(i)
-		found = found || v.Cmp(*p.Default) == 0
-		if i > 0 && v.Cmp(p.ValidValues[i-1]) <= 0 {
-			errs = append(errs, field.Invalid(at, v.String(), "values must be sorted in ascending order"))
-		}
-		if v.Cmp(c.Value) > 0 {
-			errs = append(errs, field.Invalid(at, v.String(), "option is larger than capacity value: "+c.Value.String()))
-		}
-	}
-	if !found {
-		errs = append(errs, field.Invalid(path.Child("validValues"), p.Default.String(), "default value is not valid according to the requestPolicy"))
-	}
-	return append(errs, validateRange(p, c.Value, path.Child("validRange"))...)
-}
-
-func validateRange(p *resourcev1.CapacityRequestPolicy, whole resource.Quantity, path *field.Path) errorList {
-	r := p.ValidRange
-	if r == nil {
-		return nil
-	}
-	var errs errorList
-	if r.Min == nil {
-		return errorList{field.Required(path.Child("min"), "")}
-	}
-	if r.Min.Cmp(whole) > 0 {
-		errs = append(errs, field.Invalid(path.Child("min"), r.Min.String(), "min is larger than capacity value: "+whole.String()))
-	}
-	if p.Default.Cmp(*r.Min) < 0 {
-		errs = append(errs, field.Invalid(path.Child("default"), p.Default.String(), "default is less than min: "+r.Min.String()))
-	}
-	if r.Max != nil {
-		if r.Min.Cmp(*r.Max) > 0 {
-			errs = append(errs, field.Invalid(path.Child("min"), r.Min.String(), "min is larger than max: "+r.Max.String()))
-		}
-		if r.Max.Cmp(whole) > 0 {
-			errs = append(errs, field.Invalid(path.Child("max"), r.Max.String(), "max is larger than capacity value: "+whole.String()))
-		}
-		if p.Default.Cmp(*r.Max) > 0 {
-			errs = append(errs, field.Invalid(path.Child("default"), p.Default.String(), "default is more than max: "+r.Max.String()))
-		}
-	}
-	return errs
+	return errorList{field.TooLong(path, "", resourcev1.DeviceAttributeMaxValueLength)}
 }
 
 func validateCounterSets(list []resourcev1.CounterSet, path *field.Path) errorList {

@@ -3,21 +3,26 @@ package resource
 import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/dynamic-resource-allocation/structured"
 
+	"proa/internal/apis/core"
 	"proa/internal/apis/validate"
 )
 
 func validateClaimStatusUpdate(c, old *resourcev1.ResourceClaim) errorList {
 	path, s := field.NewPath("status"), &c.Status
-	errs := validateAllocation(c, path.Child("allocation"))
-	errs = append(errs, validateReserved(c, old, path.Child("reservedFor"))...)
+	errs := validateReserved(c, old, path.Child("reservedFor"))
 	for i := range s.Devices {
 		errs = append(errs, validateDeviceStatus(c, &s.Devices[i], path.Child("devices").Index(i))...)
 	}
-	return errs
+	if before := old.Status.Allocation; before != nil && s.Allocation != nil {
+		return append(errs, validate.Immutable(path.Child("allocation"), s.Allocation, before)...)
+	}
+	return append(errs, validateAllocation(c, path.Child("allocation"))...)
 }
 
 func validateAllocation(c *resourcev1.ResourceClaim, path *field.Path) errorList {
@@ -29,10 +34,9 @@ func validateAllocation(c *resourcev1.ResourceClaim, path *field.Path) errorList
 	var errs errorList
 	for i, r := range a.Devices.Results {
 		at := path.Child("devices", "results").Index(i)
-		if !names.Has(r.Request) {
-			errs = append(errs, field.Invalid(at.Child("request"), r.Request, "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"))
-		}
+		errs = append(errs, validateRequestName(r.Request, names, at.Child("request"))...)
 		errs = append(errs, validate.CSIDriverName(at.Child("driver"), r.Driver)...)
+		errs = append(errs, validatePoolName(r.Pool, at.Child("pool"))...)
 		errs = append(errs, validate.Label(at.Child("device"), r.Device)...)
 	}
 	for i := range a.Devices.Config {
@@ -41,7 +45,7 @@ func validateAllocation(c *resourcev1.ResourceClaim, path *field.Path) errorList
 		errs = append(errs, validateConfiguration(&cfg.DeviceConfiguration, at)...)
 	}
 	if a.NodeSelector != nil {
-		errs = append(errs, validateOneTerm(a.NodeSelector, path.Child("nodeSelector"))...)
+		errs = append(errs, core.ValidateNodeSelector(a.NodeSelector, path.Child("nodeSelector"))...)
 	}
 	return errs
 }
@@ -83,9 +87,12 @@ func validateReserved(c, old *resourcev1.ResourceClaim, path *field.Path) errorL
 }
 
 func validateDeviceStatus(c *resourcev1.ResourceClaim, d *resourcev1.AllocatedDeviceStatus, path *field.Path) errorList {
-	var errs errorList
+	errs := validate.CSIDriverName(path.Child("driver"), d.Driver)
+	errs = append(errs, validatePoolName(d.Pool, path.Child("pool"))...)
+	errs = append(errs, validate.Label(path.Child("device"), d.Device)...)
 	if !isAllocated(c, d) {
-		errs = append(errs, field.Invalid(path, d.Driver+"/"+d.Pool+"/"+d.Device, "must be an allocated device in the claim"))
+		id := structured.MakeSharedDeviceID(structured.MakeDeviceID(d.Driver, d.Pool, d.Device), (*types.UID)(d.ShareID))
+		errs = append(errs, field.Invalid(path, id, "must be an allocated device in the claim"))
 	}
 	if n := len(d.Conditions); n > resourcev1.AllocatedDeviceStatusMaxConditions {
 		errs = append(errs, field.TooMany(path.Child("conditions"), n, resourcev1.AllocatedDeviceStatusMaxConditions))

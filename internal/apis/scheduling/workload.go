@@ -82,7 +82,7 @@ var PodGroups = apis.Resource{
 		}
 	}),
 	Subresources: []apis.Subresource{
-		apis.Writable("status", func(g, old *schedulingv1beta1.PodGroup) { g.Spec = old.Spec }, func(g, _ *schedulingv1beta1.PodGroup) field.ErrorList {
+		apis.Status(func(g, old *schedulingv1beta1.PodGroup) { g.Spec = old.Spec }, func(g, _ *schedulingv1beta1.PodGroup) field.ErrorList {
 			return validateConditions(g.Status.Conditions)
 		}),
 	},
@@ -106,7 +106,7 @@ var CompositePodGroups = apis.Resource{
 		}
 	}),
 	Subresources: []apis.Subresource{
-		apis.Writable("status", func(g, old *schedulingv1alpha3.CompositePodGroup) { g.Spec = old.Spec }, func(g, _ *schedulingv1alpha3.CompositePodGroup) field.ErrorList {
+		apis.Status(func(g, old *schedulingv1alpha3.CompositePodGroup) { g.Spec = old.Spec }, func(g, _ *schedulingv1alpha3.CompositePodGroup) field.ErrorList {
 			return validateConditions(g.Status.Conditions)
 		}),
 	},

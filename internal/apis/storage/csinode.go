@@ -22,7 +22,7 @@ var CSINodes = apis.Resource{
 	NoGeneration:      true,
 	ConditionalUpdate: true,
 	Subresources: []apis.Subresource{
-		apis.Writable("status", func(n, old *storagev1.CSINode) { n.Spec = old.Spec }, nil),
+		apis.Status(func(n, old *storagev1.CSINode) { n.Spec = old.Spec }, nil),
 	},
 	PrepareCreate:  apis.On(func(n *storagev1.CSINode) { n.Status = storagev1.CSINodeStatus{} }),
 	PrepareUpdate:  apis.OnUpdate(func(n, old *storagev1.CSINode) { n.Status = old.Status }),

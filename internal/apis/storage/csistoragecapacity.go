@@ -1,11 +1,8 @@
 package storage
 
 import (
-	"time"
-
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa/internal/apis"
@@ -24,18 +21,6 @@ var CSIStorageCapacities = apis.Resource{
 		errs = append(errs, validate.Immutable(field.NewPath("nodeTopology"), c.NodeTopology, old.NodeTopology)...)
 		return append(errs, validate.Immutable(field.NewPath("storageClassName"), c.StorageClassName, old.StorageClassName)...)
 	}),
-	Columns: []metav1.TableColumnDefinition{
-		apis.NameColumn,
-		apis.Column("StorageClassName", "string", storagev1.CSIStorageCapacity{}.SwaggerDoc()["storageClassName"]),
-		apis.Column("Capacity", "string", storagev1.CSIStorageCapacity{}.SwaggerDoc()["capacity"]),
-	},
-	Row: apis.Cells(func(c *storagev1.CSIStorageCapacity, _ time.Time) []any {
-		capacity := "<unset>"
-		if c.Capacity != nil {
-			capacity = c.Capacity.String()
-		}
-		return []any{c.Name, c.StorageClassName, capacity}
-	}),
 }
 
 func validateCapacity(c *storagev1.CSIStorageCapacity) field.ErrorList {
@@ -47,6 +32,5 @@ func validateCapacity(c *storagev1.CSIStorageCapacity) field.ErrorList {
 		}
 	}
 	check(c.Capacity, "capacity")
-	check(c.MaximumVolumeSize, "maximumVolumeSize")
 	return errs
 }

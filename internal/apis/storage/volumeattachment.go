@@ -21,7 +21,7 @@ var VolumeAttachments = apis.Resource{
 	NoGeneration:      true,
 	ConditionalUpdate: true,
 	Subresources: []apis.Subresource{
-		apis.Writable("status", func(a, old *storagev1.VolumeAttachment) {
+		apis.Status(func(a, old *storagev1.VolumeAttachment) {
 			a.Spec = old.Spec
 		}, func(a, _ *storagev1.VolumeAttachment) field.ErrorList { return validateAttachment(a) }),
 	},
@@ -33,7 +33,7 @@ var VolumeAttachments = apis.Resource{
 	}),
 	Columns: []metav1.TableColumnDefinition{
 		apis.NameColumn,
-		apis.Column("Attacher", "string", storagev1.VolumeAttachmentSpec{}.SwaggerDoc()["attacher"]),
+		{Name: "Attacher", Type: "string", Format: "name", Description: storagev1.VolumeAttachmentSpec{}.SwaggerDoc()["attacher"]},
 		apis.Column("PV", "string", storagev1.VolumeAttachmentSource{}.SwaggerDoc()["persistentVolumeName"]),
 		apis.Column("Node", "string", storagev1.VolumeAttachmentSpec{}.SwaggerDoc()["nodeName"]),
 		apis.Column("Attached", "boolean", storagev1.VolumeAttachmentStatus{}.SwaggerDoc()["attached"]),

@@ -3,12 +3,14 @@
 package storagemigration
 
 import (
+	"strings"
 	"time"
 
 	storagemigrationv1 "k8s.io/api/storagemigration/v1"
 	storagemigrationv1beta1 "k8s.io/api/storagemigration/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa/internal/apis"
@@ -27,9 +29,10 @@ var StorageVersionMigrations = apis.Resource{
 	Also: []apis.Served{
 		apis.ServedAs[storagemigrationv1.StorageVersionMigration, storagemigrationv1beta1.StorageVersionMigration, storagemigrationv1beta1.StorageVersionMigrationList]("storagemigration.k8s.io", "v1beta1", "StorageVersionMigration"),
 	},
-	Storage: "v1beta1",
+	Storage:           "v1beta1",
+	ConditionalUpdate: true,
 	Subresources: []apis.Subresource{
-		apis.Writable("status", func(m, old *storagemigrationv1.StorageVersionMigration) { m.Spec = old.Spec }, validateStatusUpdate),
+		apis.Status(func(m, old *storagemigrationv1.StorageVersionMigration) { m.Spec = old.Spec }, validateStatusUpdate),
 	},
 	PrepareCreate: apis.On(func(m *storagemigrationv1.StorageVersionMigration) {
 		m.Status = storagemigrationv1.StorageVersionMigrationStatus{}
@@ -37,30 +40,53 @@ var StorageVersionMigrations = apis.Resource{
 	PrepareUpdate: apis.OnUpdate(func(m, old *storagemigrationv1.StorageVersionMigration) { m.Status = old.Status }),
 	Validate:      apis.Check(validateMigration),
 	ValidateUpdate: apis.CheckUpdate(func(m, old *storagemigrationv1.StorageVersionMigration) field.ErrorList {
-		return validate.Immutable(field.NewPath("spec"), m.Spec, old.Spec)
+		return append(validateMigration(m), validate.Immutable(field.NewPath("spec"), m.Spec, old.Spec)...)
 	}),
 	Columns: []metav1.TableColumnDefinition{
-		apis.NameColumn,
-		apis.Column("Resource", "string", "The resource being migrated."),
-		apis.AgeColumn,
+		apis.Column("Name", "string", metav1.ObjectMeta{}.SwaggerDoc()["name"]),
+		apis.Column("Resource", "string", "GroupResource to migrate"),
+		apis.Column("Status", "string", "Status of the migration"),
 	},
-	Row: apis.Cells(func(m *storagemigrationv1.StorageVersionMigration, now time.Time) []any {
-		return []any{m.Name, m.Spec.Resource.String(), apis.AgeOf(m, now)}
+	Row: apis.Cells(func(m *storagemigrationv1.StorageVersionMigration, _ time.Time) []any {
+		return []any{m.Name, m.Spec.Resource.String(), printStatus(m.Status.Conditions)}
 	}),
+}
+
+// printStatus is the last of the conditions of a migration's progress that is true.
+func printStatus(conditions []metav1.Condition) string {
+	status := "Unknown"
+	for _, c := range conditions {
+		if c.Status != metav1.ConditionTrue {
+			continue
+		}
+		switch storagemigrationv1.MigrationConditionType(c.Type) {
+		case storagemigrationv1.MigrationRunning, storagemigrationv1.MigrationFailed, storagemigrationv1.MigrationSucceeded:
+			status = c.Type
+		}
+	}
+	return status
 }
 
 func validateMigration(m *storagemigrationv1.StorageVersionMigration) field.ErrorList {
 	path := field.NewPath("spec", "resource")
 	var errs field.ErrorList
 	if m.Spec.Resource.Resource == "" {
-		errs = append(errs, field.Required(path.Child("resource"), "resource is required"))
+		errs = append(errs, field.Required(path.Child("resource"), "resource is required to be set"))
 	} else {
-		errs = append(errs, validate.Label(path.Child("resource"), m.Spec.Resource.Resource)...)
+		errs = append(errs, joined(path.Child("resource"), m.Spec.Resource.Resource, validation.IsDNS1035Label)...)
 	}
 	if m.Spec.Resource.Group != "" {
-		errs = append(errs, validate.Subdomain(path.Child("group"), m.Spec.Resource.Group)...)
+		errs = append(errs, joined(path.Child("group"), m.Spec.Resource.Group, validation.IsDNS1123Subdomain)...)
 	}
 	return errs
+}
+
+// joined says all that is wrong with a name at once.
+func joined(path *field.Path, name string, check func(string) []string) field.ErrorList {
+	if texts := check(name); len(texts) > 0 {
+		return field.ErrorList{field.Invalid(path, name, strings.Join(texts, ","))}
+	}
+	return nil
 }
 
 // validateStatusUpdate: a migration ends once, in one way, and its resource
@@ -69,7 +95,7 @@ func validateStatusUpdate(m, old *storagemigrationv1.StorageVersionMigration) fi
 	path := field.NewPath("status")
 	errs := metav1validation.ValidateConditions(m.Status.Conditions, path.Child("conditions"))
 	if was := old.Status.ResourceVersion; was != "" && m.Status.ResourceVersion != was {
-		errs = append(errs, field.Invalid(path.Child("resourceVersion"), m.Status.ResourceVersion, "resourceVersion cannot be updated"))
+		errs = append(errs, field.Invalid(path.Child("resourceVersion"), m.Status.ResourceVersion, "field is immutable"))
 	}
 	succeeded, failed := holds(m, storagemigrationv1.MigrationSucceeded), holds(m, storagemigrationv1.MigrationFailed)
 	if succeeded && failed {

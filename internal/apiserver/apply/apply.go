@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"strings"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -105,17 +106,17 @@ func (m *Managers) types(r *apis.Resource, form wire.Form) managedfields.TypeCon
 // resetFields are what a write through a subresource (or past it) cannot change
 // and so cannot own.
 func resetFields(r *apis.Resource, subresource string) map[fieldpath.APIVersion]fieldpath.Filter {
-	reset := fieldpath.NewSet()
-	switch {
-	case subresource == "status":
-		reset.Insert(fieldpath.MakePathOrDie("spec"))
-		if r.Custom != nil {
-			reset.Insert(fieldpath.MakePathOrDie("metadata"))
-		}
-	case subresource == "" && r.Subresource("status") != nil:
-		reset.Insert(fieldpath.MakePathOrDie("status"))
-	default:
+	fields := resetsOf(r, subresource)
+	if len(fields) == 0 {
 		return nil
+	}
+	reset := fieldpath.NewSet()
+	for _, field := range fields {
+		var path fieldpath.Path
+		for _, name := range strings.Split(field, ".") {
+			path = append(path, fieldpath.PathElement{FieldName: &name})
+		}
+		reset.Insert(path)
 	}
 	filters := map[fieldpath.APIVersion]fieldpath.Filter{}
 	filter := fieldpath.NewExcludeSetFilter(reset)
@@ -124,6 +125,25 @@ func resetFields(r *apis.Resource, subresource string) map[fieldpath.APIVersion]
 		filters[fieldpath.APIVersion(schema.GroupVersion{Group: s.Group, Version: s.Version}.String())] = filter
 	}
 	return filters
+}
+
+func resetsOf(r *apis.Resource, subresource string) []string {
+	if subresource == "" {
+		if r.Resets == nil && r.Subresource("status") != nil {
+			return []string{"status"}
+		}
+		return r.Resets
+	}
+	if sub := r.Subresource(subresource); sub != nil && sub.Resets != nil {
+		return sub.Resets
+	}
+	switch {
+	case subresource != "status":
+		return nil
+	case r.Custom != nil:
+		return []string{"spec", "metadata"}
+	}
+	return []string{"spec"}
 }
 
 // Manager records and merges writes to one kind in one served version.

@@ -3,6 +3,8 @@ package apply
 import (
 	"testing"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -26,6 +28,11 @@ func TestEveryBuiltInKindHasAMergeSchema(t *testing.T) {
 		}
 	}
 	try(&autoscalingv1.Scale{}, autoscalingv1.SchemeGroupVersion.WithKind("Scale"))
+	try(&authenticationv1.TokenRequest{}, authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"))
+	try(&authenticationv1.TokenReview{}, authenticationv1.SchemeGroupVersion.WithKind("TokenReview"))
+	try(&authorizationv1.SubjectAccessReview{}, authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"))
+	try(&authorizationv1.LocalSubjectAccessReview{}, authorizationv1.SchemeGroupVersion.WithKind("LocalSubjectAccessReview"))
+	try(&authorizationv1.SelfSubjectAccessReview{}, authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"))
 	try(&apiregistrationv1.APIService{}, apiregistrationv1.SchemeGroupVersion.WithKind("APIService"))
 }
 

@@ -118,11 +118,11 @@ func cborOf(doc []byte) ([]byte, error) {
 func JSONOf(doc []byte) ([]byte, error) {
 	var v any
 	if err := direct.Unmarshal(doc, &v); err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding CBOR: %v", err))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 	}
 	out, err := json.Marshal(v)
 	if err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding CBOR: %v", err))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 	}
 	return out, nil
 }

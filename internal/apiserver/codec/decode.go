@@ -113,7 +113,7 @@ func checkKind(decoded runtime.Object, into apis.Object, want schema.GroupVersio
 		if _, ok := into.(runtime.Unstructured); ok && got.GroupVersion() == want.GroupVersion() {
 			return nil // the registry compares the kinds of custom resources
 		}
-		mismatch := fmt.Errorf("converting (%s) to (%s): unknown conversion", typeName(decoded), typeName(into))
+		mismatch := fmt.Errorf("converting (%s) to (%s): unknown conversion", typeName(decoded), hubName(want))
 		return decodeError(mismatch, want, got, body)
 	}
 	if got.GroupVersion() != want.GroupVersion() {
@@ -123,6 +123,15 @@ func checkKind(decoded runtime.Object, into apis.Object, want schema.GroupVersio
 		return apierrors.NewInternalError(fmt.Errorf("decoded %T, expected %T", decoded, into))
 	}
 	return nil
+}
+
+// hubName is what upstream calls its version-less type of a kind.
+func hubName(kind schema.GroupVersionKind) string {
+	group, _, _ := strings.Cut(kind.Group, ".")
+	if group == "" || kind.Kind == "Event" {
+		group = "core"
+	}
+	return group + "." + kind.Kind
 }
 
 func typeName(obj runtime.Object) string {

@@ -281,6 +281,9 @@ func kindHead(kind schema.GroupVersionKind) []byte {
 		return nil
 	}
 	head := appendString([]byte(`{"kind":`), kind.Kind)
+	if kind.Version == "" {
+		return append(head, ',')
+	}
 	head = appendString(append(head, `,"apiVersion":`...), kind.GroupVersion().String())
 	return append(head, ',')
 }

@@ -40,12 +40,17 @@ type Config struct {
 	// AllowLoopback lets a Node's address be a loopback one, for a cluster that
 	// lives on one machine's loopback interface.
 	AllowLoopback bool
+	// LoopbackStreams lets logs, exec, attach and port-forward alone go to a Node
+	// at a loopback address, as upstream does: agents of nodes that are not real
+	// ones run beside the server.
+	LoopbackStreams bool
 }
 
 // Connector opens connections for the connect subresources.
 type Connector struct {
 	config           Config
 	kubeletTransport *http.Transport
+	streamTransport  *http.Transport // to kubelets, for what concerns one pod
 	proxyTransport   *http.Transport
 }
 
@@ -57,6 +62,7 @@ func New(c Config) *Connector {
 	return &Connector{
 		config:           c,
 		kubeletTransport: transport(c.KubeletTLS, c.AllowLoopback),
+		streamTransport:  transport(c.KubeletTLS, c.AllowLoopback || c.LoopbackStreams),
 		// What listens in a pod has no certificate that could be checked.
 		proxyTransport: transport(&tls.Config{InsecureSkipVerify: true}, c.AllowLoopback),
 	}
@@ -65,6 +71,7 @@ func New(c Config) *Connector {
 // Close drops idle connections.
 func (c *Connector) Close() {
 	c.kubeletTransport.CloseIdleConnections()
+	c.streamTransport.CloseIdleConnections()
 	c.proxyTransport.CloseIdleConnections()
 }
 
@@ -164,6 +171,7 @@ func (c *Connector) streamTarget(s *store.Snapshot, info *request.Info, kind, na
 	if err != nil {
 		return target{}, err
 	}
+	t.transport = c.streamTransport
 	t.url.Path = path.Join("/", kind, pod.Namespace, pod.Name) + suffix
 	return t, nil
 }

@@ -2,6 +2,7 @@ package connect
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -31,6 +32,28 @@ func TestAddressesOfThisMachineAreRefused(t *testing.T) {
 	}
 	if guard(true)("tcp", "127.0.0.1:80", nil) != nil || guard(true)("tcp", "169.254.169.254:80", nil) == nil {
 		t.Error("loopback alone can be allowed")
+	}
+}
+
+func TestOnlyStreamsOfPodsMayStayOnThisMachine(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c := New(Config{LoopbackStreams: true})
+	defer c.Close()
+	for name, tt := range map[string]struct {
+		transport *http.Transport
+		refused   bool
+	}{"streams": {c.streamTransport, false}, "a node's proxy": {c.kubeletTransport, true}, "other proxies": {c.proxyTransport, true}} {
+		conn, err := tt.transport.DialContext(t.Context(), "tcp", l.Addr().String())
+		if (err != nil) != tt.refused {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err == nil {
+			conn.Close()
+		}
 	}
 }
 

@@ -53,7 +53,7 @@ func TestAggregatedDocumentFollowsTheCatalogue(t *testing.T) {
 	h := New(Config{Catalogue: c})
 	get := func() (etag, body string) {
 		r := httptest.NewRequest("GET", "/apis", nil)
-		r.Header.Set("Accept", "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList")
+		r.Header.Set("Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
 		w := httptest.NewRecorder()
 		if found, err := h.ServeHTTP(w, r); !found || err != nil {
 			t.Fatal(found, err)
@@ -61,7 +61,7 @@ func TestAggregatedDocumentFollowsTheCatalogue(t *testing.T) {
 		return w.Header().Get("ETag"), w.Body.String()
 	}
 	before, body := get()
-	if !strings.Contains(body, `"apiVersion":"apidiscovery.k8s.io/v2beta1"`) || strings.Contains(body, `"Pod"`) {
+	if !strings.Contains(body, `"apiVersion":"apidiscovery.k8s.io/v2"`) || strings.Contains(body, `"Pod"`) {
 		t.Error(body)
 	}
 	if again, _ := get(); again != before {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	apidiscovery "k8s.io/api/apidiscovery/v2"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
@@ -21,6 +22,9 @@ import (
 
 // terminatingVerbs are what is left of a kind whose definition is being deleted.
 var terminatingVerbs = []string{"delete", "deletecollection", "get", "list", "watch"}
+
+// customVerbs are those of custom resources, in upstream's order.
+var customVerbs = []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"}
 
 var allVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 
@@ -234,6 +238,9 @@ func verbs(r *apis.Resource) []string {
 	if r.Custom != nil && r.Custom.Terminating {
 		return terminatingVerbs
 	}
+	if r.Custom != nil && r.Verbs == nil {
+		return customVerbs
+	}
 	if r.Verbs == nil {
 		return allVerbs
 	}
@@ -260,6 +267,9 @@ func subresources(s served) []servedSubresource {
 		list = append(list, servedSubresource{sub, kind})
 	}
 	sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
+	if s.Custom != nil { // status comes first
+		slices.Reverse(list)
+	}
 	return list
 }
 
@@ -275,6 +285,9 @@ func storageHash(r *apis.Resource) string {
 	}
 	if r.Custom != nil {
 		version = r.Custom.StorageVersion
+	}
+	if r.Group == apiextensions.GroupName && r.Custom == nil {
+		version = "v1beta1" // which upstream keeps definitions in
 	}
 	sum := sha256.Sum256([]byte(r.Group + "/" + version + "/" + r.Kind))
 	return base64.StdEncoding.EncodeToString(sum[:8])

@@ -22,6 +22,7 @@ type Config struct {
 	Catalogue *apis.Catalogue
 	Address   string          // host:port that /api tells clients to use
 	Remotes   func() *Remotes // what other servers serve; nil: nothing
+	CBOR      bool            // documents are offered as CBOR, too (KEP-4222)
 }
 
 // Handler answers /api, /apis and everything below them that is not a resource.
@@ -56,6 +57,14 @@ func New(c Config) *Handler {
 	return &Handler{config: c}
 }
 
+// offer adds CBOR to what is offered, where it is on.
+func (h *Handler) offer(a negotiate.Accepts) negotiate.Accepts {
+	if h.config.CBOR {
+		return a.Also(negotiate.CBOR)
+	}
+	return a
+}
+
 func (h *Handler) current() *state {
 	all, remotes := h.config.Catalogue.All(), h.config.Remotes()
 	h.mu.Lock()
@@ -74,7 +83,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) (found bool,
 	if len(parts) == 1 {
 		return true, h.serveRoot(w, r, s, parts[0] == "api")
 	}
-	f, err := negotiate.Response(r, negotiate.Plain)
+	offered := h.offer(negotiate.Plain)
+	f, err := negotiate.Response(r, offered)
+	if err != nil && (parts[0] == "api" || len(parts) == 3) {
+		return true, offered.Refusal(r, err)
+	}
 	if err != nil {
 		return true, err
 	}
@@ -99,12 +112,20 @@ func (h *Handler) serveVersion(w http.ResponseWriter, f negotiate.Format, s *sta
 	if !ok {
 		return false, nil
 	}
-	return true, write(w, f, "APIResourceList", Resources(gv, list))
+	kind := schema.GroupVersionKind{Version: "v1", Kind: "APIResourceList"}
+	if gv.Group == "" {
+		kind.Version = "" // as the core group always has it
+	}
+	return true, writeAs(w, f, kind, Resources(gv, list))
 }
 
 func write(w http.ResponseWriter, f negotiate.Format, kind string, obj any) error {
+	return writeAs(w, f, schema.GroupVersionKind{Version: "v1", Kind: kind}, obj)
+}
+
+func writeAs(w http.ResponseWriter, f negotiate.Format, kind schema.GroupVersionKind, obj any) error {
 	var body bytes.Buffer
-	if err := codec.WriteObject(&body, f, schema.GroupVersionKind{Version: "v1", Kind: kind}, obj); err != nil {
+	if err := codec.WriteObject(&body, f, kind, obj); err != nil {
 		return err
 	}
 	w.Header().Set("Content-Type", string(f.Media))
@@ -117,21 +138,24 @@ const discoveryGroup = "apidiscovery.k8s.io"
 // serveRoot answers /api and /apis: one aggregated document for a client that
 // asks for it, the list of versions or groups otherwise.
 func (h *Handler) serveRoot(w http.ResponseWriter, r *http.Request, s *state, core bool) error {
-	f, err := negotiate.Response(r, negotiate.Accepts{
-		Media: []negotiate.Media{negotiate.JSON, negotiate.YAML, negotiate.Protobuf},
-		Kind: func(m negotiate.Media, group, version, kind string) bool {
-			return kind == "" || m == negotiate.JSON && group == discoveryGroup && kind == "APIGroupDiscoveryList" && (version == "v2" || version == "v2beta1")
+	offered := h.offer(negotiate.Accepts{
+		Media: negotiate.Plain.Media,
+		Kind: func(_ negotiate.Media, group, version, kind string) bool {
+			return kind == "" || group == discoveryGroup && kind == "APIGroupDiscoveryList" && version == "v2"
 		},
 	})
+	f, err := negotiate.Response(r, offered)
+	if err != nil && core {
+		return offered.Refusal(r, err)
+	}
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Vary", "Accept")
 	switch {
 	case f.As != "":
-		return s.serveAggregated(w, r, f.AsVersion, core)
+		return s.serveAggregated(w, r, f, core)
 	case core:
-		return write(w, f, "APIVersions", &metav1.APIVersions{
+		return writeAs(w, f, schema.GroupVersionKind{Kind: "APIVersions"}, &metav1.APIVersions{
 			Versions:                   []string{"v1"},
 			ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: h.config.Address}},
 		})
@@ -139,36 +163,45 @@ func (h *Handler) serveRoot(w http.ResponseWriter, r *http.Request, s *state, co
 	return write(w, f, "APIGroupList", s.apiGroups())
 }
 
-func (s *state) serveAggregated(w http.ResponseWriter, r *http.Request, version string, core bool) error {
-	doc, err := s.document(version, core)
+func (s *state) serveAggregated(w http.ResponseWriter, r *http.Request, f negotiate.Format, core bool) error {
+	doc, err := s.document(f, core)
 	if err != nil {
 		return err
 	}
 	header := w.Header()
+	header.Set("Vary", "Accept")
 	header.Set("ETag", doc.etag)
 	header.Set("Cache-Control", "public")
 	if r.Header.Get("If-None-Match") == doc.etag {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	header.Set("Content-Type", "application/json;g="+discoveryGroup+";v="+version+";as=APIGroupDiscoveryList")
+	header.Set("Content-Type", string(f.Media)+";g="+discoveryGroup+";v="+f.AsVersion+";as=APIGroupDiscoveryList")
 	_, err = w.Write(doc.body)
 	return err
 }
 
-func (s *state) document(version string, core bool) (document, error) {
-	key := fmt.Sprintf("%s %t", version, core)
+// document is an aggregated document. Its etag tells states apart, not media types.
+func (s *state) document(f negotiate.Format, core bool) (document, error) {
+	key := fmt.Sprintf("%s %s %t", f.Media, f.AsVersion, core)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if doc, ok := s.documents[key]; ok {
 		return doc, nil
 	}
-	var body bytes.Buffer
-	kind := schema.GroupVersionKind{Group: discoveryGroup, Version: version, Kind: "APIGroupDiscoveryList"}
-	if err := codec.WriteObject(&body, negotiate.Format{Media: negotiate.JSON}, kind, s.aggregated(core)); err != nil {
+	kind := schema.GroupVersionKind{Group: discoveryGroup, Version: f.AsVersion, Kind: "APIGroupDiscoveryList"}
+	list, text := s.aggregated(core), new(bytes.Buffer)
+	if err := codec.WriteObject(text, negotiate.Format{Media: negotiate.JSON}, kind, list); err != nil {
 		return document{}, err
 	}
-	doc := document{body.Bytes(), fmt.Sprintf("%q", fmt.Sprintf("%X", sha512.Sum512(body.Bytes())))}
+	body := text
+	if f.Media != negotiate.JSON {
+		body = new(bytes.Buffer)
+		if err := codec.WriteObject(body, negotiate.Format{Media: f.Media}, kind, list); err != nil {
+			return document{}, err
+		}
+	}
+	doc := document{body.Bytes(), fmt.Sprintf("%q", fmt.Sprintf("%X", sha512.Sum512(text.Bytes())))}
 	s.documents[key] = doc
 	return doc, nil
 }

@@ -92,7 +92,7 @@ func valueOr(p *int32, otherwise int32) int32 {
 // setUpLocked divides the seats among the levels by their shares. Levels that
 // only drain keep theirs.
 func (f *Fairness) setUpLocked(specs map[string]*flowcontrolv1.PriorityLevelConfiguration) {
-	total := int32(0)
+	total, waiting, executing := int32(0), 0, 0
 	for _, o := range specs {
 		shares, _, _ := numbers(&o.Spec)
 		total += shares
@@ -101,13 +101,16 @@ func (f *Fairness) setUpLocked(specs map[string]*flowcontrolv1.PriorityLevelConf
 		l := f.levels[name]
 		if l == nil {
 			l = &level{name: name, exempt: o.Spec.Type == flowcontrolv1.PriorityLevelEnablementExempt, clock: f.config.Clock, now: f.now, tallies: map[string]*tally{}}
-			l.demand.since, l.demand.began = f.now(), f.now()
+			now := f.now()
+			l.demand.since, l.demand.began, l.usage = now, now, newUsage(now)
 			f.levels[name] = l
 		}
 		l.mu.Lock()
 		l.configureLocked(&o.Spec, f.config.Seats, total, f.now())
+		waiting, executing = waiting+len(l.queues)*l.longest, executing+l.nominal
 		l.mu.Unlock()
 	}
+	f.server.configure(f.now(), waiting, executing)
 }
 
 func (l *level) configureLocked(s *flowcontrolv1.PriorityLevelConfigurationSpec, seats int, total int32, now time.Duration) {
@@ -126,6 +129,9 @@ func (l *level) configureLocked(s *flowcontrolv1.PriorityLevelConfigurationSpec,
 		q := s.Limited.LimitResponse.Queuing
 		l.resizeLocked(int(q.Queues), int(q.HandSize), int(q.QueueLengthLimit))
 	}
+	l.usage.waiting.outOf(now, len(l.queues)*l.longest)
+	l.usage.executing.outOf(now, l.nominal)
+	l.usage.seats.outOf(now, l.nominal)
 	l.dispatchLocked(now)
 }
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // DumpPath is where the dumps are served.
@@ -23,7 +25,8 @@ func (f *Fairness) ServeDump(w http.ResponseWriter, r *http.Request) bool {
 	case "dump_queues":
 		rows = f.dump(queueColumns, (*level).dumpQueuesLocked)
 	case "dump_requests":
-		rows = f.dump(requestColumns, func(l *level) [][]string { return l.dumpRequestsLocked(f.start) })
+		d := requestDump{start: f.start, details: r.URL.Query().Get("includeRequestDetails") != ""}
+		rows = f.dump(d.columns(), d.ofLocked)
 	default:
 		return false
 	}
@@ -47,12 +50,14 @@ var (
 		"DispatchedRequests", "RejectedRequests", "TimedoutRequests", "CancelledRequests",
 	}
 	queueColumns = []string{
-		"PriorityLevelName", "Index", "PendingRequests", "SeatsInUse", "NextDispatchR", "TotalWorkSum",
+		"PriorityLevelName", "Index", "PendingRequests", "ExecutingRequests", "SeatsInUse", "NextDispatchR",
+		"InitialSeatsSum", "MaxSeatsSum", "TotalWorkSum",
 	}
 	requestColumns = []string{
 		"PriorityLevelName", "FlowSchemaName", "QueueIndex", "RequestIndexInQueue", "FlowDistingsher", "ArriveTime",
-		"InitialSeats", "FinalSeats", "AdditionalLatency",
+		"InitialSeats", "FinalSeats", "AdditionalLatency", "StartTime",
 	}
+	detailColumns = []string{"UserName", "Verb", "APIPath", "Namespace", "Name", "APIVersion", "Resource", "SubResource"}
 )
 
 // dump collects rows of every level, by name.
@@ -82,8 +87,13 @@ func (l *level) dumpLevelLocked() [][]string {
 
 func (l *level) dumpQueuesLocked() (rows [][]string) {
 	for _, q := range l.queues {
+		first, most := 0, 0
+		for w := q.first; w != nil; w = w.next {
+			first, most = first+w.ticket.width.Seats, most+w.ticket.width.most()
+		}
 		rows = append(rows, []string{
-			l.name, strconv.Itoa(q.index), strconv.Itoa(q.length), strconv.Itoa(q.seats), seatSeconds(q.virtual), seatSeconds(q.work),
+			l.name, strconv.Itoa(q.index), strconv.Itoa(q.length), strconv.Itoa(q.executing), strconv.Itoa(q.seats), seatSeconds(q.virtual),
+			strconv.Itoa(first), strconv.Itoa(most), seatSeconds(q.work),
 		})
 	}
 	return rows
@@ -91,17 +101,49 @@ func (l *level) dumpQueuesLocked() (rows [][]string) {
 
 func seatSeconds(n int64) string { return strconv.FormatFloat(float64(n)/1e9, 'f', 8, 64) + "ss" }
 
-func (l *level) dumpRequestsLocked(start time.Time) (rows [][]string) {
-	for _, q := range l.backlog {
+// requestDump shows requests: those that wait in their places, and those that are
+// answered at place -1.
+type requestDump struct {
+	start   time.Time
+	details bool // whose they are, and what for
+}
+
+func (d requestDump) columns() []string {
+	if d.details {
+		return slices.Concat(requestColumns, detailColumns)
+	}
+	return requestColumns
+}
+
+func (d requestDump) ofLocked(l *level) (rows [][]string) {
+	for _, q := range l.queues {
 		i := 0
 		for w := q.first; w != nil; w = w.next {
-			width := w.ticket.width
-			rows = append(rows, []string{
-				l.name, w.class.schema.name, strconv.Itoa(q.index), strconv.Itoa(i), w.class.by,
-				start.Add(w.arrived).UTC().Format(time.RFC3339Nano), strconv.Itoa(width.Seats), strconv.Itoa(width.After), width.Linger.String(),
-			})
+			rows = append(rows, d.row(l, w.class, w.ticket.width, q.index, i, w.arrived, time.Time{}))
 			i++
+		}
+		for _, r := range l.running {
+			if r.queue == q {
+				rows = append(rows, d.row(l, r.class, r.width, q.index, -1, r.arrived, d.start.Add(r.started)))
+			}
+		}
+	}
+	for _, r := range l.running {
+		if r.queue == nil && r.class.schema != nil {
+			rows = append(rows, d.row(l, r.class, r.width, -1, -1, r.arrived, d.start.Add(r.started)))
 		}
 	}
 	return rows
+}
+
+func (d requestDump) row(l *level, c Class, w Width, queue, place int, arrived time.Duration, started time.Time) []string {
+	row := []string{
+		l.name, c.schema.name, strconv.Itoa(queue), strconv.Itoa(place), c.by, d.start.Add(arrived).UTC().Format(time.RFC3339Nano),
+		strconv.Itoa(w.Seats), strconv.Itoa(w.After), w.Linger.String(), started.UTC().Format(time.RFC3339Nano),
+	}
+	if !d.details || c.info == nil {
+		return row
+	}
+	version := schema.GroupVersion{Group: c.info.Group, Version: c.info.Version}.String()
+	return append(row, c.user.GetName(), c.info.Verb, c.info.Path, c.info.Namespace, c.info.Name, version, c.info.Resource, c.info.Subresource)
 }

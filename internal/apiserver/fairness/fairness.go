@@ -53,6 +53,7 @@ type Fairness struct {
 	start   time.Time
 	current atomic.Pointer[table]
 	watches watchCounts
+	server  server
 
 	mu     sync.Mutex        // guards what follows: how levels are set up
 	levels map[string]*level // by name, those that only drain included
@@ -80,6 +81,7 @@ func New(c Config) (*Fairness, error) {
 		c.Log = slog.Default()
 	}
 	f := &Fairness{config: c, start: c.Clock.Now(), levels: map[string]*level{}}
+	f.server.begin(f.now())
 	f.reload()
 	return f, nil
 }
@@ -92,6 +94,9 @@ type Class struct {
 	schema *flowSchema
 	flow   uint64 // tells the flows of a schema apart
 	by     string // what they are told apart by
+
+	user user.Info // whose request it is; nil: nobody tells
+	info *request.Info
 }
 
 // Classify finds the first FlowSchema, by precedence, that matches.
@@ -99,10 +104,16 @@ func (f *Fairness) Classify(u user.Info, info *request.Info) Class {
 	t := f.current.Load()
 	for _, s := range t.schemas {
 		if s.matches(u, info) {
-			return s.class(u, info)
+			return s.classOf(u, info)
 		}
 	}
-	return t.catchAll.class(u, info)
+	return t.catchAll.classOf(u, info)
+}
+
+func (s *flowSchema) classOf(u user.Info, info *request.Info) Class {
+	c := s.class(u, info)
+	c.user, c.info = u, info
+	return c
 }
 
 // The headers that tell a response's class.
@@ -135,13 +146,22 @@ func (f *Fairness) Start(ctx context.Context, c Class, w Width, limit time.Durat
 	now := f.now()
 	t, waiting, why := l.arriveLocked(c, w, now)
 	l.mu.Unlock()
-	switch {
-	case why != "":
+	if why != "" {
 		return Ticket{}, false
-	case waiting == nil:
-		return t, true
 	}
-	return l.wait(ctx, waiting, limit)
+	kind := kindOf(c.info.Verb)
+	if waiting != nil {
+		f.server.add(now, kind, phaseWaiting, 1)
+		t, ok = l.wait(ctx, waiting, limit)
+		now = f.now()
+		f.server.add(now, kind, phaseWaiting, -1)
+		if !ok {
+			return t, false
+		}
+	}
+	f.server.add(now, kind, phaseExecuting, 1)
+	t.server, t.kind = &f.server, kind
+	return t, true
 }
 
 // RetryAfter is in how many seconds a refused client may come again: the more are

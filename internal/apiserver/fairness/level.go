@@ -51,7 +51,10 @@ type level struct {
 	order   uint64        // of arrivals
 	tallies map[string]*tally
 	demand  integrator
+	usage   usage
 	counts  levelCounts
+	running []run // with gaps
+	gaps    []int // in running
 
 	nominal, least, most int     // seats: configured, without what is lent, with what is borrowed
 	smoothed             float64 // demand
@@ -70,6 +73,7 @@ type queue struct {
 	length     int
 	work       int64 // guessed, of those who wait
 	seats      int   // in use by its requests
+	executing  int   // its requests
 	period     uint64
 	virtual    int64 // start of its next request
 }
@@ -102,6 +106,19 @@ type Ticket struct {
 	started time.Duration
 	waited  time.Duration
 	period  uint64 // of being busy, in which it was charged; 0: none
+	run     int    // its place in running
+
+	server *server // that it is counted in; nil: in none
+	kind   int
+}
+
+// run is a request that is being answered.
+type run struct {
+	class   Class // zero: nothing is
+	width   Width
+	queue   *queue
+	arrived time.Duration
+	started time.Duration
 }
 
 // Waited is how long the request had to wait.
@@ -129,12 +146,12 @@ func (l *level) arriveLocked(c Class, w Width, now time.Duration) (Ticket, *wait
 		if !l.fitsLocked(w.most()) {
 			return t, nil, l.refuseLocked(tally, reasonLimit, now)
 		}
-		l.startLocked(&t, now)
+		l.startLocked(c, &t, now)
 		return t, nil, ""
 	}
 	t.queue = l.dealLocked(c.flow)
 	if l.waiting == 0 && l.fitsLocked(w.most()) {
-		l.startLocked(&t, now)
+		l.startLocked(c, &t, now)
 		return t, nil, ""
 	}
 	if t.queue.length >= l.longest {
@@ -151,9 +168,10 @@ func (l *level) refuseLocked(t *tally, reason string, now time.Duration) string 
 }
 
 // startLocked gives a request its seats.
-func (l *level) startLocked(t *Ticket, now time.Duration) {
+func (l *level) startLocked(c Class, t *Ticket, now time.Duration) {
 	seats := t.width.most()
 	t.started = now
+	l.runLocked(c, t)
 	l.seats += seats
 	l.executing++
 	l.counts.dispatched++
@@ -165,8 +183,21 @@ func (l *level) startLocked(t *Ticket, now time.Duration) {
 	}
 	if t.queue != nil {
 		t.queue.seats += seats
+		t.queue.executing++
 	}
-	l.demand.set(now, l.seats+l.wanted)
+	l.noteLocked(now)
+}
+
+// runLocked notes who is being answered, in a place that is free.
+func (l *level) runLocked(c Class, t *Ticket) {
+	r := run{class: c, width: t.width, queue: t.queue, arrived: t.started - t.waited, started: t.started}
+	if n := len(l.gaps); n > 0 {
+		t.run, l.gaps = l.gaps[n-1], l.gaps[:n-1]
+		l.running[t.run] = r
+		return
+	}
+	t.run = len(l.running)
+	l.running = append(l.running, r)
 }
 
 func (l *level) enqueueLocked(c Class, t Ticket, now time.Duration) *waiter {
@@ -190,7 +221,7 @@ func (l *level) enqueueLocked(c Class, t Ticket, now time.Duration) *waiter {
 	t.tally.waiting++
 	t.tally.wanted += t.width.most()
 	t.tally.lengths.observe(float64(q.length))
-	l.demand.set(now, l.seats+l.wanted)
+	l.noteLocked(now)
 	l.dispatchLocked(now)
 	return w
 }
@@ -240,7 +271,7 @@ func (l *level) leaveLocked(w *waiter, now time.Duration) {
 	l.wanted -= w.ticket.width.most()
 	w.ticket.tally.waiting--
 	w.ticket.tally.wanted -= w.ticket.width.most()
-	l.demand.set(now, l.seats+l.wanted)
+	l.noteLocked(now)
 }
 
 // dispatchLocked starts those who wait, the one furthest back first, until the
@@ -257,7 +288,7 @@ func (l *level) dispatchLocked(now time.Duration) {
 		w.ticket.queue.virtual = start + w.work
 		w.ticket.period = l.period
 		w.ticket.waited = now - w.arrived
-		l.startLocked(&w.ticket, now)
+		l.startLocked(w.class, &w.ticket, now)
 		w.state = stateStarted
 		close(w.ready)
 	}
@@ -314,9 +345,18 @@ func (t *Ticket) End() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
+	if t.server != nil {
+		t.server.add(now, t.kind, phaseExecuting, -1)
+	}
 	took := now - t.started
 	l.executing--
 	t.tally.executing--
+	l.running[t.run] = run{}
+	l.gaps = append(l.gaps, t.run)
+	if t.queue != nil {
+		t.queue.executing--
+	}
+	l.noteLocked(now)
 	t.tally.times.observe(took.Seconds())
 	l.settleLocked(t, now)
 	if t.width.Linger > 0 {
@@ -351,7 +391,7 @@ func (l *level) releaseLocked(t *Ticket, now time.Duration) {
 	if t.queue != nil {
 		t.queue.seats -= seats
 	}
-	l.demand.set(now, l.seats+l.wanted)
+	l.noteLocked(now)
 	l.dispatchLocked(now)
 }
 

@@ -15,7 +15,7 @@ import (
 // testLevel is a level of its own, without configuration.
 func testLevel(seats, queues, hand, longest int) *level {
 	start := time.Now()
-	l := &level{name: "test", clock: clock.RealClock{}, now: func() time.Duration { return time.Since(start) }, tallies: map[string]*tally{}, limit: seats, nominal: seats}
+	l := &level{name: "test", clock: clock.RealClock{}, now: func() time.Duration { return time.Since(start) }, tallies: map[string]*tally{}, limit: seats, nominal: seats, usage: newUsage(0)}
 	l.resizeLocked(queues, hand, longest)
 	return l
 }

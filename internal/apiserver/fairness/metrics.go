@@ -41,6 +41,9 @@ var (
 	smoothDemand = describe("demand_seats_smoothed", "[ALPHA] Seats wanted, smoothed.", perLevel...)
 	targetSeats  = describe("target_seats", "[ALPHA] Seats that a level asked for.", perLevel...)
 	currentR     = describe("current_r", "[ALPHA] Virtual time of a level.", perLevel...)
+	requestUse   = describe("priority_level_request_utilization", "[ALPHA] Requests that wait, or are answered, as a part of what may, at the end of every nanosecond.", "phase", "priority_level")
+	seatUse      = prometheus.NewDesc("apiserver_flowcontrol_priority_level_seat_utilization", "[ALPHA] Seats in use as a part of those configured, at the end of every nanosecond.", perLevel, prometheus.Labels{"phase": "executing"})
+	readWrite    = describe("read_vs_write_current_requests", "[ALPHA] Requests that wait, or are answered, as a part of what the whole server may, at the end of every nanosecond.", "phase", "request_kind")
 	fairFrac     = describe("seat_fair_frac", "[ALPHA] Seats given for each seat that was asked for.")
 )
 
@@ -49,6 +52,7 @@ func (f *Fairness) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		rejected, dispatched, inQueue, seatsQueue, executing, seatsInUse, queueLong, waitTime, execTime, estimated, watchCount, noRoom,
 		nominalSeats, lowerSeats, upperSeats, currentSeats, highDemand, meanDemand, stdevDemand, smoothDemand, targetSeats, currentR, fairFrac,
+		requestUse, seatUse, readWrite,
 	} {
 		ch <- d
 	}
@@ -59,10 +63,15 @@ func (f *Fairness) Collect(ch chan<- prometheus.Metric) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	ch <- prometheus.MustNewConstMetric(fairFrac, prometheus.GaugeValue, f.fair)
+	f.server.collect(ch, f.now())
 	for _, name := range slices.Sorted(maps.Keys(f.levels)) {
 		l := f.levels[name]
 		l.mu.Lock()
 		l.collectLocked(ch)
+		now := l.now()
+		l.usage.waiting.collect(ch, now, requestUse, phaseNames[phaseWaiting], name)
+		l.usage.executing.collect(ch, now, requestUse, phaseNames[phaseExecuting], name)
+		l.usage.seats.collect(ch, now, seatUse, name)
 		for _, schema := range slices.Sorted(maps.Keys(l.tallies)) {
 			l.tallies[schema].collect(ch, l.exempt, name, schema)
 		}

@@ -86,9 +86,17 @@ func build(v3 bool, title, version string, gvs map[schema.GroupVersion][]served)
 	}
 	info := object{"title": title, "version": version}
 	if v3 {
-		return object{"openapi": "3.0.0", "info": info, "paths": d.paths, "components": object{"schemas": d.models.all}}
+		return object{"openapi": "3.0.0", "info": info, "paths": d.paths, "components": object{"schemas": d.models.all, "securitySchemes": tokens()}}
 	}
-	return object{"swagger": "2.0", "info": info, "paths": d.paths, "definitions": d.models.all}
+	return object{
+		"swagger": "2.0", "info": info, "paths": d.paths, "definitions": d.models.all,
+		"securityDefinitions": tokens(), "security": []object{{"BearerToken": []string{}}},
+	}
+}
+
+// tokens says how clients authenticate.
+func tokens() object {
+	return object{"BearerToken": object{"type": "apiKey", "name": "authorization", "in": "header", "description": "Bearer Token authentication"}}
 }
 
 func (d *document) declareKinds(s served) {
@@ -193,6 +201,7 @@ func (d *document) addMeta(model object) {
 		properties = object{}
 	}
 	d.models.fields(reflect.TypeFor[metav1.PartialObjectMetadata](), nil, properties, new([]string))
+	delete(properties["metadata"].(object), "default")
 	model["properties"] = properties
 }
 

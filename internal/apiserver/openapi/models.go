@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"sort"
 	"strings"
 	"sync"
 
@@ -100,7 +99,6 @@ func (m *models) model(t reflect.Type, name string) object {
 		s["properties"] = properties
 	}
 	if len(required) > 0 {
-		sort.Strings(required)
 		s["required"] = required
 	}
 	if kinds := m.kinds[t]; len(kinds) > 0 {
@@ -187,7 +185,8 @@ func mergeField(def *merge.Map, name string) merge.StructField {
 // property makes the schema of one field with all that is known about it.
 func (m *models) property(f reflect.StructField, doc string, mf merge.StructField) object {
 	s := m.of(f.Type)
-	if s["$ref"] != nil && m.v3 && (doc != "" || mf.Default != nil) {
+	value, hasDefault := m.defaultOf(f, mf)
+	if s["$ref"] != nil && m.v3 && (doc != "" || hasDefault) {
 		s = object{"allOf": []object{s}}
 	}
 	if values, ok := s["enum"].([]string); ok && doc != "" {
@@ -196,8 +195,8 @@ func (m *models) property(f reflect.StructField, doc string, mf merge.StructFiel
 	if doc != "" {
 		s["description"] = doc
 	}
-	if mf.Default != nil {
-		s["default"] = plain(mf.Default)
+	if hasDefault {
+		s["default"] = value
 	}
 	if v := f.Tag.Get("patchStrategy"); v != "" {
 		s["x-kubernetes-patch-strategy"] = v
@@ -207,6 +206,30 @@ func (m *models) property(f reflect.StructField, doc string, mf merge.StructFiel
 	}
 	mergeExtensions(s, mf.Type)
 	return s
+}
+
+// defaultOf is what a field is when nobody says: its zero value, where that is
+// always written. OpenAPI 2 documents tell no defaults.
+func (m *models) defaultOf(f reflect.StructField, mf merge.StructField) (any, bool) {
+	switch {
+	case !m.v3:
+		return nil, false
+	case mf.Default != nil:
+		return plain(mf.Default), true
+	case f.Type.Kind() == reflect.Struct:
+		return object{}, !isNamedScalar(f.Type) && f.Type != rawExtension
+	case strings.Contains(f.Tag.Get("json"), "omitempty"):
+		return nil, false
+	}
+	switch f.Type.Kind() {
+	case reflect.String:
+		return "", true
+	case reflect.Bool:
+		return false, true
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		return 0, true
+	}
+	return nil, false
 }
 
 // plain turns what a YAML reader makes into what JSON can write.

@@ -2,9 +2,8 @@ package openapi
 
 import (
 	"reflect"
+	"slices"
 	"strings"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // parameter is a path or query parameter.
@@ -13,10 +12,12 @@ type parameter struct {
 	schema        object
 }
 
-func pathParameters(scope string, named bool) []parameter {
+// pathParameters are those of a path below a scope that ends in the name of a kind,
+// or in none.
+func pathParameters(scope, kind string) []parameter {
 	var list []parameter
-	if named {
-		list = append(list, parameter{"name", "path", "name of the object", object{"type": "string"}})
+	if kind != "" {
+		list = append(list, parameter{"name", "path", "name of the " + kind, object{"type": "string"}})
 	}
 	if scope != "" {
 		list = append(list, parameter{"namespace", "path", "object name and auth scope, such as for teams and projects", object{"type": "string"}})
@@ -44,6 +45,9 @@ func (m *models) queryParameters(t reflect.Type) []parameter {
 		}
 		if s["type"] == "object" {
 			continue
+		}
+		if s["type"] == "array" {
+			s = object{"type": "string"} // given several times
 		}
 		delete(s, "format")
 		list = append(list, parameter{name, "query", docs[name], s})
@@ -80,15 +84,49 @@ func (d *document) describe(path string, parameters []parameter) {
 	if !ok {
 		return
 	}
-	pretty := parameter{"pretty", "query", metav1.CreateOptions{}.SwaggerDoc()["pretty"], object{"type": "string"}}
-	if pretty.doc == "" {
-		pretty.doc = "If 'true', then the output is pretty printed."
-	}
+	pretty := parameter{"pretty", "query", "If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a browser or command-line HTTP tool (curl and wget).", object{"type": "string"}}
 	var list []object
 	for _, p := range append(parameters, pretty) {
 		list = append(list, d.writeParameter(p))
 	}
+	list = append(list, takeCommon(item)...)
+	sortByName(list)
 	item["parameters"] = list
+}
+
+// takeCommon removes from the operations of a path the query parameters that all of
+// them have, and returns these.
+func takeCommon(item object) []object {
+	var common []object
+	first := true
+	for _, op := range item {
+		list, _ := op.(object)["parameters"].([]object)
+		if first {
+			common, first = slices.DeleteFunc(slices.Clone(list), isBody), false
+			continue
+		}
+		common = slices.DeleteFunc(common, func(p object) bool { return !hasParameter(list, p) })
+	}
+	for _, op := range item {
+		op := op.(object)
+		list, _ := op["parameters"].([]object)
+		if list = slices.DeleteFunc(slices.Clone(list), func(p object) bool { return hasParameter(common, p) }); len(list) > 0 {
+			op["parameters"] = list
+		} else {
+			delete(op, "parameters")
+		}
+	}
+	return common
+}
+
+func isBody(p object) bool { return p["in"] == "body" }
+
+func hasParameter(list []object, p object) bool {
+	return slices.ContainsFunc(list, func(other object) bool { return reflect.DeepEqual(p, other) })
+}
+
+func sortByName(list []object) {
+	slices.SortStableFunc(list, func(a, b object) int { return strings.Compare(a["name"].(string), b["name"].(string)) })
 }
 
 // add writes an operation at a path.
@@ -115,6 +153,7 @@ func (d *document) add(path, method string, op operation) {
 		parameters = d.writeBody(out, op, parameters)
 	}
 	if len(parameters) > 0 {
+		sortByName(parameters)
 		out["parameters"] = parameters
 	}
 	if !d.models.v3 {
@@ -133,7 +172,11 @@ func (d *document) add(path, method string, op operation) {
 
 func (d *document) writeBody(out object, op operation, parameters []object) []object {
 	if d.models.v3 {
-		body := object{"content": content(op.bodyIs, op.body)}
+		types := op.bodyIs
+		if op.action != "patch" && !isCustom(op.s) {
+			types = anyType
+		}
+		body := object{"content": content(types, op.body)}
 		if !op.optional {
 			body["required"] = true
 		}

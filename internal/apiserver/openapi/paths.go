@@ -74,7 +74,7 @@ func (d *document) listOperation(s served, suffix string) operation {
 	}
 	return operation{
 		s: s, id: id + "|" + scope + s.kind.Kind + suffix, action: "list", doc: "list or watch objects of kind " + s.kind.Kind, kind: s.kind,
-		options: []reflect.Type{reflect.TypeFor[metav1.ListOptions]()}, codes: codes("200"), answer: d.list(s), answerIs: d.types(s),
+		options: []reflect.Type{reflect.TypeFor[metav1.ListOptions]()}, codes: codes("200"), answer: d.list(s), answerIs: d.listTypes(s),
 	}
 }
 
@@ -83,6 +83,14 @@ func (d *document) types(s served) []string {
 		return customTypes
 	}
 	return objectTypes
+}
+
+// listTypes are those of a list, which may be watched.
+func (d *document) listTypes(s served) []string {
+	if isCustom(s) {
+		return customTypes
+	}
+	return append(slices.Clone(objectTypes), "application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch")
 }
 
 func codes(list ...string) map[string]string {
@@ -113,7 +121,7 @@ func (d *document) addCollection(s served, path, scope string) {
 			codes: codes("200"), answer: d.models.ref(reflect.TypeFor[metav1.Status]()), answerIs: d.types(s),
 		})
 	}
-	d.describe(path, pathParameters(scope, false))
+	d.describe(path, pathParameters(scope, ""))
 }
 
 func (d *document) addItem(s served, path, scope string) {
@@ -127,7 +135,7 @@ func (d *document) addItem(s served, path, scope string) {
 			codes: codes("200", "202"), answer: d.models.ref(reflect.TypeFor[metav1.Status]()), answerIs: d.types(s),
 		})
 	}
-	d.describe(path, pathParameters(scope, true))
+	d.describe(path, pathParameters(scope, s.kind.Kind))
 }
 
 // addReadWrite adds get, put and patch of an object or a status-like subresource.
@@ -174,7 +182,7 @@ func (d *document) addSubresource(s served, sub *apis.Subresource, path, scope s
 			s: s, id: "read|" + name, action: "get", doc: "read log of the specified " + s.kind.Kind, kind: kind,
 			options: optionsType("PodLogOptions"), codes: codes("200"), answerIs: append([]string{"text/plain"}, objectTypes...),
 		})
-		d.describe(path, pathParameters(scope, true))
+		d.describe(path, pathParameters(scope, kind.Kind))
 		return
 	}
 	d.addReadWrite(s, path, name, kind, body, sub.Verbs)
@@ -185,7 +193,7 @@ func (d *document) addSubresource(s served, sub *apis.Subresource, path, scope s
 			codes: codes("200", "201", "202"), answer: body, answerIs: d.types(s),
 		})
 	}
-	d.describe(path, pathParameters(scope, true))
+	d.describe(path, pathParameters(scope, kind.Kind))
 }
 
 var connectMethods = map[string][]string{"get": {"get"}, "create": {"post"}, "update": {"put"}, "patch": {"patch"}, "delete": {"delete"}}
@@ -208,9 +216,9 @@ func (d *document) addConnect(s served, sub *apis.Subresource, path, name string
 	if s.Scope == apis.Namespaced {
 		scope = "Namespaced"
 	}
-	d.describe(path, pathParameters(scope, true))
+	d.describe(path, pathParameters(scope, kind.Kind))
 	if sub.Name == "proxy" {
-		d.describe(path+"/{path}", append(pathParameters(scope, true), parameter{"path", "path", "path to the resource", object{"type": "string"}}))
+		d.describe(path+"/{path}", append(pathParameters(scope, kind.Kind), parameter{"path", "path", "path to the resource", object{"type": "string"}}))
 	}
 }
 

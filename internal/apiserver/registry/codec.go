@@ -26,6 +26,10 @@ import (
 // for custom resources, their definitions and API services, so that a cluster can
 // move between both. What lies in another version is converted when it is read.
 type Codec struct {
+	// CBOR has custom resources written as CBOR (KEP-4222). What is in the other form
+	// is read whatever this says.
+	CBOR bool
+
 	catalogue *apis.Catalogue
 	scheme    *runtime.Scheme
 	protobuf  *protobuf.Serializer
@@ -73,7 +77,7 @@ func Indexes(c *apis.Catalogue) []store.Index {
 // Encode implements store.Codec.
 func (c *Codec) Encode(key store.Key, obj store.Object) ([]byte, error) {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
-		return encodeCustom(u)
+		return c.encodeCustom(u)
 	}
 	gvk, err := c.kind(key, obj)
 	if err != nil {
@@ -185,6 +189,7 @@ func (c *Codec) Decode(key store.Key, value []byte) (store.Object, error) {
 			return nil, fmt.Errorf("decode %s: %w", key, err)
 		}
 	}
+	completeEmbedded(obj)
 	return wire.Bare(obj), nil
 }
 

@@ -1,8 +1,10 @@
 package registry
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
@@ -13,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/utils/ptr"
 	kjson "sigs.k8s.io/json"
 
@@ -83,10 +86,10 @@ func (c *Codec) decodeJSON(r *apis.Resource, value []byte) (runtime.Object, sche
 }
 
 // encodeCustom writes a custom resource without its resourceVersion.
-func encodeCustom(u *unstructured.Unstructured) ([]byte, error) {
+func (c *Codec) encodeCustom(u *unstructured.Unstructured) ([]byte, error) {
 	meta, ok := u.Object["metadata"].(map[string]any)
 	if !ok {
-		return valueLine(u.Object)
+		return c.encodeContent(u.Object)
 	}
 	object := make(map[string]any, len(u.Object))
 	for k, v := range u.Object {
@@ -99,8 +102,19 @@ func encodeCustom(u *unstructured.Unstructured) ([]byte, error) {
 		}
 	}
 	object["metadata"] = kept
-	return valueLine(object)
+	return c.encodeContent(object)
 }
+
+func (c *Codec) encodeContent(object map[string]any) ([]byte, error) {
+	if !c.CBOR {
+		return valueLine(object)
+	}
+	body, err := direct.Marshal(object)
+	return slices.Concat(cborPrefix, body), err
+}
+
+// cborPrefix is the tag of self-described CBOR, which no JSON begins with.
+var cborPrefix = []byte{0xd9, 0xd9, 0xf7}
 
 func valueLine(object map[string]any) ([]byte, error) {
 	scratch := lines.Get().(*[]byte)
@@ -120,7 +134,11 @@ func line(v any) ([]byte, error) {
 
 func decodeCustom(key store.Key, value []byte) (store.Object, error) {
 	u := &unstructured.Unstructured{Object: map[string]any{}}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(value, &u.Object); err != nil {
+	read := kjson.UnmarshalCaseSensitivePreserveInts
+	if bytes.HasPrefix(value, cborPrefix) {
+		read = direct.Unmarshal
+	}
+	if err := read(value, &u.Object); err != nil {
 		return nil, fmt.Errorf("decode %s: %w", key, err)
 	}
 	return u, nil

@@ -59,7 +59,7 @@ func decodeContinue(s string) (continueToken, error) {
 	}
 	switch {
 	case t.Version != "meta.k8s.io/v1":
-		return t, fmt.Errorf("server does not recognize this encoded version %v", t.Version)
+		return t, fmt.Errorf("continue key is not valid: server does not recognize this encoded version %v", t.Version)
 	case t.Revision == 0 || t.Revision < -1:
 		return t, errors.New("continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)")
 	case t.Start == "":

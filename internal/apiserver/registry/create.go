@@ -6,10 +6,12 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/warning"
 
@@ -52,9 +54,12 @@ func (r *Registry) handle(ctx context.Context, q *Request, h Handler, obj apis.O
 			return nil, err
 		}
 	}
+	if err := r.recordAsked(q, obj, opts.FieldManager); err != nil {
+		return nil, err
+	}
 	if check := q.View.Validate; check != nil && q.Subresource == "" {
 		if errs := check(ctx, obj); len(errs) > 0 {
-			return nil, invalid(q.View.GroupVersionKind().GroupKind(), obj.GetName(), errs)
+			return nil, invalid(schema.GroupKind{Group: q.View.Group}, "", errs)
 		}
 	}
 	result, err := h(ctx, q, obj, opts)
@@ -65,6 +70,36 @@ func (r *Registry) handle(ctx context.Context, q *Request, h Handler, obj apis.O
 		return nil, nil
 	}
 	return store.NewItem(q.key(), result), nil
+}
+
+// TokenRequests is the kind of the body of serviceaccounts/token. It is never stored.
+var TokenRequests = &apis.Resource{
+	Group: "authentication.k8s.io", Version: "v1", Kind: "TokenRequest", Plural: "tokenrequests",
+	New: apis.New[authenticationv1.TokenRequest],
+	Default: apis.On(func(t *authenticationv1.TokenRequest) {
+		if t.Spec.ExpirationSeconds == nil {
+			t.Spec.ExpirationSeconds = new(int64(60 * 60))
+		}
+	}),
+}
+
+// recordAsked notes the fields of a review or a token request, which is answered
+// with its status, as the client's.
+func (r *Registry) recordAsked(q *Request, obj apis.Object, fieldManager string) error {
+	view := q.View
+	switch {
+	case q.Subresource == "token":
+		view = apis.View{Resource: TokenRequests}
+		TokenRequests.Default(obj)
+	case q.Subresource != "" || q.View.Group == "":
+		return nil // the answer is a Status
+	}
+	m, err := r.managers.For(view, q.Subresource)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	m.Created(obj, q.manager(fieldManager))
+	return nil
 }
 
 func (r *Registry) create(ctx context.Context, q *Request, obj apis.Object, opts metav1.CreateOptions) (*store.Item, error) {

@@ -47,6 +47,9 @@ func (r *Registry) Delete(ctx context.Context, q *Request, opts metav1.DeleteOpt
 	if err != nil {
 		return nil, false, status(err, q.resource(), q.Name)
 	}
+	if dryRun && !removed && item.Object != judged.Object {
+		item.Object.SetResourceVersion(judged.Object.GetResourceVersion()) // nothing else is to be told
+	}
 	return item, removed, nil
 }
 
@@ -93,11 +96,25 @@ func checkPreconditions(q *Request, obj apis.Object, opts *metav1.DeleteOptions)
 		return nil
 	}
 	kind := schema.GroupResource{Group: q.View.Group, Resource: q.View.Kind}
+	if ns, ok := obj.(*corev1.Namespace); ok && ns.DeletionTimestamp == nil {
+		return checkUntouched(q, obj, p)
+	}
 	if p.UID != nil && *p.UID != obj.GetUID() {
 		return conflict(kind, obj.GetName(), "the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, obj.GetUID())
 	}
 	if p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion() {
 		return conflict(kind, obj.GetName(), "the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified", *p.ResourceVersion, obj.GetResourceVersion())
+	}
+	return nil
+}
+
+// checkUntouched is checkPreconditions of a namespace's first delete, which is an update.
+func checkUntouched(q *Request, obj apis.Object, p *metav1.Preconditions) error {
+	switch {
+	case p.UID != nil && *p.UID != obj.GetUID():
+		return conflict(q.resource(), obj.GetName(), "Precondition failed: UID in precondition: %v, UID in object meta: %v", *p.UID, obj.GetUID())
+	case p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion():
+		return conflict(q.resource(), obj.GetName(), "Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *p.ResourceVersion, obj.GetResourceVersion())
 	}
 	return nil
 }
@@ -261,17 +278,16 @@ func (r *Registry) removeIn(tx *store.Tx, q *Request, last apis.Object) (*store.
 }
 
 // deleteNamespace marks a namespace as terminating. It is removed when the
-// namespace controller has taken its finalizer from spec.
+// namespace controller has taken its finalizer from spec; one that has none stays
+// until it is deleted once more.
 func (r *Registry) deleteNamespace(tx *store.Tx, q *Request, existing *store.Item, ns *corev1.Namespace, opts *metav1.DeleteOptions) (*store.Item, bool, error) {
 	if ns.DeletionTimestamp == nil {
 		now := r.now()
 		ns.DeletionTimestamp = &now
 		ns.Status.Phase = corev1.NamespaceTerminating
 		ns.Finalizers = namespaceFinalizers(ns.Finalizers, opts)
-		if len(ns.Spec.Finalizers) > 0 || len(ns.Finalizers) > 0 {
-			item, err := tx.Put(existing.Key, ns)
-			return item, false, err
-		}
+		item, err := tx.Put(existing.Key, ns)
+		return item, false, err
 	}
 	if len(ns.Spec.Finalizers) > 0 {
 		return existing, false, nil
@@ -296,14 +312,17 @@ func (r *Registry) mayRemove(q *Request, obj apis.Object) bool {
 }
 
 // DeleteCollection deletes what the list options select, one object at a time,
-// and returns the objects as they were listed. It is not atomic.
-func (r *Registry) DeleteCollection(ctx context.Context, q *Request, opts metav1.DeleteOptions, list metav1.ListOptions) ([]*store.Item, error) {
+// and returns the list of them as they were. It is not atomic.
+func (r *Registry) DeleteCollection(ctx context.Context, q *Request, opts metav1.DeleteOptions, list metav1.ListOptions) (*ItemList, error) {
 	if err := invalidOptions("DeleteOptions", metav1validation.ValidateDeleteOptions(&opts)); err != nil {
 		return nil, err
 	}
 	if ptr.Deref(opts.IgnoreStoreReadErrorWithClusterBreakingPotential, false) {
 		return nil, invalidOptions("DeleteOptions", field.ErrorList{field.Invalid(
 			field.NewPath("ignoreStoreReadErrorWithClusterBreakingPotential"), true, "is not allowed with DELETECOLLECTION, try again after removing the option")})
+	}
+	if list.ResourceVersion != "" && !anyVersion(list.ResourceVersion) && list.ResourceVersionMatch == "" && list.Continue == "" {
+		list.ResourceVersionMatch = metav1.ResourceVersionMatchExact // as of lists in pages
 	}
 	selected, err := r.List(ctx, q, list)
 	if err != nil {
@@ -319,5 +338,5 @@ func (r *Registry) DeleteCollection(ctx context.Context, q *Request, opts metav1
 			return nil, err
 		}
 	}
-	return selected.Items, nil
+	return selected, nil
 }

@@ -12,14 +12,23 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"proa/internal/apis"
 	"proa/internal/store"
 )
 
 var budgets = schema.GroupResource{Group: "policy", Resource: "poddisruptionbudgets"}
+
+var evictions = schema.GroupKind{Group: "policy", Kind: "Eviction"}
+
+// unprocessedDelay is after how many seconds an eviction is worth another try when
+// the controller has not seen the budget as it is now.
+const unprocessedDelay = 10
 
 // maxDisrupted bounds the evictions of a budget that its controller has not confirmed.
 const maxDisrupted = 2000
@@ -33,6 +42,10 @@ func (r *Registry) evict(ctx context.Context, q *Request, obj apis.Object, opts 
 	}
 	if e.Name != q.Name {
 		return nil, apierrors.NewBadRequest("name in URL does not match name in Eviction object")
+	}
+	if e.DeleteOptions != nil && ptr.Deref(e.DeleteOptions.IgnoreStoreReadErrorWithClusterBreakingPotential, false) {
+		return nil, invalid(evictions, q.Name, field.ErrorList{field.Invalid(
+			field.NewPath("deleteOptions", "ignoreStoreReadErrorWithClusterBreakingPotential"), true, "can not be set for pod eviction, try after removing the option")})
 	}
 	del, err := evictionOptions(e, opts.DryRun)
 	if err != nil {
@@ -63,7 +76,7 @@ func evictionOptions(e *policyv1.Eviction, dryRun []string) (*metav1.DeleteOptio
 		opts.DryRun = dryRun
 	}
 	if len(dryRun) > 0 && !reflect.DeepEqual(dryRun, opts.DryRun) {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("Non-matching dry-run options in request and content: %v and %v", dryRun, opts.DryRun))
+		return nil, unknown(fmt.Sprintf("Non-matching dry-run options in request and content: %v and %v", dryRun, opts.DryRun))
 	}
 	return opts, nil
 }
@@ -76,13 +89,16 @@ func (r *Registry) evictIn(tx *store.Tx, q *Request, opts *metav1.DeleteOptions)
 		return nil, err
 	}
 	pod := existing.Object.(*corev1.Pod)
-	if err := checkPreconditions(&podQ, pod, opts); err != nil {
-		return nil, err
-	}
 	if !skipsBudget(pod) {
 		if err := r.disrupt(tx, pod); err != nil {
 			return nil, err
 		}
+	}
+	if err := checkPreconditions(&podQ, pod, opts); err != nil {
+		return nil, err
+	}
+	if err := invalidOptions("DeleteOptions", metav1validation.ValidateDeleteOptions(opts)); err != nil {
+		return nil, err
 	}
 	pod = pod.DeepCopy()
 	setPodCondition(pod, corev1.PodCondition{
@@ -137,8 +153,26 @@ func (r *Registry) disrupt(tx *store.Tx, pod *corev1.Pod) error {
 		pdb.Status.DisruptedPods = map[string]metav1.Time{}
 	}
 	pdb.Status.DisruptedPods[pod.Name] = r.now()
+	if err := r.recordDisruption(pdb, item.Object); err != nil {
+		return err
+	}
 	_, err = tx.Put(keys[0], pdb)
 	return err
+}
+
+// recordDisruption notes the fields of a budget that an eviction writes as the
+// server's own.
+func (r *Registry) recordDisruption(pdb, old apis.Object) error {
+	kind, ok := r.catalogue.Stored(budgets)
+	if !ok {
+		return apierrors.NewInternalError(fmt.Errorf("%s are not served", budgets))
+	}
+	m, err := r.managers.For(apis.View{Resource: kind}, "status")
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	m.Updated(pdb, old, "kube-apiserver")
+	return nil
 }
 
 // budgetsOf returns the budgets whose selector matches the pod.
@@ -176,23 +210,24 @@ func checkBudget(pdb *policyv1.PodDisruptionBudget) error {
 	st := &pdb.Status
 	switch {
 	case st.ObservedGeneration < pdb.Generation:
-		return tooManyDisruptions(fmt.Sprintf("The disruption budget %s is still being processed by the server.", pdb.Name))
+		return tooManyDisruptions(fmt.Sprintf("The disruption budget %s is still being processed by the server.", pdb.Name), unprocessedDelay)
 	case st.DisruptionsAllowed < 0:
 		return apierrors.NewForbidden(budget, pdb.Name, fmt.Errorf("pdb disruptions allowed is negative"))
 	case len(st.DisruptedPods) > maxDisrupted:
-		return apierrors.NewForbidden(budget, pdb.Name, fmt.Errorf("DisruptedPods map too big - too many evictions not confirmed by PDB controller"))
+		return tooManyDisruptions(fmt.Sprintf("The disruption budget %s does not allow evicting pods currently: too many pending evictions not confirmed by PDB controller", pdb.Name), 0)
 	case st.DisruptionsAllowed > 0:
 		return nil
 	}
 	c := meta.FindStatusCondition(st.Conditions, policyv1.DisruptionAllowedCondition)
 	if c != nil && c.Status == metav1.ConditionFalse && c.Reason == policyv1.SyncFailedReason {
-		return tooManyDisruptions(fmt.Sprintf("The disruption budget %s does not allow evicting pods currently because it failed sync: %v", pdb.Name, c.Message))
+		return tooManyDisruptions(fmt.Sprintf("The disruption budget %s does not allow evicting pods currently because it failed sync: %v", pdb.Name, c.Message), 0)
 	}
-	return tooManyDisruptions(fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently", pdb.Name, st.DesiredHealthy, st.CurrentHealthy))
+	return tooManyDisruptions(fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently", pdb.Name, st.DesiredHealthy, st.CurrentHealthy), 0)
 }
 
-func tooManyDisruptions(cause string) error {
-	err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
+// tooManyDisruptions asks the client to try again, after seconds if it is to wait.
+func tooManyDisruptions(cause string, seconds int) error {
+	err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", seconds)
 	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes,
 		metav1.StatusCause{Type: policyv1.DisruptionBudgetCause, Message: cause})
 	return err

@@ -241,6 +241,7 @@ func TestWatchBookmarksAndTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer wt.Stop()
+	watched(t, w.ctx, wt, 1) // the end of what it begins with
 	w.create(podsV1, pod("elsewhere"))
 	rev := strconv.FormatInt(w.store.Revision(), 10)
 	w.clock.Step(time.Minute)

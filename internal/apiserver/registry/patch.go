@@ -81,18 +81,23 @@ func (r *Registry) applier(q *Request, data []byte, opts *metav1.PatchOptions) f
 		if err != nil {
 			return nil, apierrors.NewInternalError(err)
 		}
-		obj, err := m.Apply(old, config, opts.FieldManager, opts.Force != nil && *opts.Force)
+		obj, err := applied(m.Apply(old, config, opts.FieldManager, opts.Force != nil && *opts.Force))
 		if err != nil {
-			if _, ok := err.(apierrors.APIStatus); ok {
-				return nil, err
-			}
-			return nil, unknown(err.Error())
+			return nil, err
 		}
 		if err := inNamespace(q, obj); err != nil {
 			return nil, err
 		}
 		return obj, named(q, obj)
 	}
+}
+
+// applied gives the error of an apply its Status.
+func applied(obj apis.Object, err error) (apis.Object, error) {
+	if _, ok := err.(apierrors.APIStatus); ok || err == nil {
+		return obj, err
+	}
+	return nil, unknown(err.Error())
 }
 
 // readApply reads an apply configuration. Duplicate keys are an error in Strict

@@ -8,6 +8,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -31,6 +32,9 @@ func (r *Registry) bind(ctx context.Context, q *Request, obj apis.Object, opts m
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a Binding object: %#v", obj))
 	}
+	if q.Name == "" && b.Name == "" {
+		return nil, apierrors.NewBadRequest("Name parameter required.")
+	}
 	if q.Name != "" && b.Name != q.Name {
 		return nil, apierrors.NewBadRequest("name in URL does not match name in Binding object")
 	}
@@ -39,7 +43,7 @@ func (r *Registry) bind(ctx context.Context, q *Request, obj apis.Object, opts m
 		return nil, err
 	}
 	if errs := validateBinding(b); len(errs) > 0 {
-		return nil, invalid(schema.GroupKind{Kind: "Binding"}, b.Name, errs)
+		return nil, unknown(errs.ToAggregate().Error())
 	}
 	if err := r.admission.Validate(ctx, attrs); err != nil {
 		return nil, err
@@ -60,8 +64,14 @@ func validateBinding(b *corev1.Binding) field.ErrorList {
 	if kind := b.Target.Kind; kind != "" && kind != "Node" {
 		errs = append(errs, field.NotSupported(field.NewPath("target", "kind"), kind, []string{"Node", "<empty>"}))
 	}
-	if b.Target.Name == "" {
-		errs = append(errs, field.Required(field.NewPath("target", "name"), ""))
+	name := field.NewPath("target", "name")
+	switch {
+	case b.Target.Name == "":
+		errs = append(errs, field.Required(name, ""))
+	case b.Target.Kind == "" || b.Target.Kind == "Node":
+		for _, text := range validation.NameIsDNSSubdomain(b.Target.Name, false) {
+			errs = append(errs, field.Invalid(name, b.Target.Name, text))
+		}
 	}
 	return errs
 }
@@ -77,9 +87,9 @@ func (r *Registry) assign(tx *store.Tx, key store.Key, b *corev1.Binding) (*stor
 	binding := schema.GroupResource{Resource: "pods/binding"}
 	switch {
 	case b.UID != "" && b.UID != pod.UID:
-		return nil, conflict(binding, pod.Name, "Precondition failed: UID in precondition: %v, UID in object meta: %v", b.UID, pod.UID)
+		return nil, conflict(pods, pod.Name, "Precondition failed: UID in precondition: %v, UID in object meta: %v", b.UID, pod.UID)
 	case b.ResourceVersion != "" && b.ResourceVersion != pod.ResourceVersion:
-		return nil, conflict(binding, pod.Name, "Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", b.ResourceVersion, pod.ResourceVersion)
+		return nil, conflict(pods, pod.Name, "Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", b.ResourceVersion, pod.ResourceVersion)
 	case pod.DeletionTimestamp != nil:
 		return nil, conflict(binding, pod.Name, "pod %s is being deleted, cannot be assigned to a host", pod.Name)
 	case pod.Spec.NodeName != "":

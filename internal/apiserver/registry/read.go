@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"proa/internal/apis"
 	"proa/internal/store"
@@ -27,6 +29,11 @@ const catchUp = 3 * time.Second
 func (r *Registry) Get(ctx context.Context, q *Request, opts metav1.GetOptions) (*store.Item, error) {
 	if s := r.sources[q.resource()]; s != nil {
 		return r.getComputed(q, s)
+	}
+	if rv := opts.ResourceVersion; rv != "" {
+		if _, wrong := revisionOf(rv, "resourceVersion"); wrong != nil {
+			return nil, unknown(wrong.Error())
+		}
 	}
 	if err := r.reach(ctx, opts.ResourceVersion, "resourceVersion"); err != nil {
 		return nil, err
@@ -47,10 +54,10 @@ func (r *Registry) Get(ctx context.Context, q *Request, opts metav1.GetOptions) 
 // reach waits until the store has published a revision at least as new as the one
 // asked for: for none, everything that was committed before.
 func (r *Registry) reach(ctx context.Context, resourceVersion, what string) error {
-	switch resourceVersion {
-	case "0":
+	switch {
+	case anyVersion(resourceVersion):
 		return nil
-	case "":
+	case resourceVersion == "":
 		return status(r.store.Sync(ctx), schema.GroupResource{}, "")
 	}
 	rev, err := parseRevision(resourceVersion, what)
@@ -67,9 +74,17 @@ func (r *Registry) reach(ctx context.Context, resourceVersion, what string) erro
 }
 
 func parseRevision(s, what string) (int64, error) {
+	rev, wrong := revisionOf(s, what)
+	if wrong != nil {
+		return 0, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", wrong))
+	}
+	return rev, nil
+}
+
+func revisionOf(s, what string) (int64, *field.Error) {
 	rev, err := strconv.ParseUint(s, 10, 63)
 	if err != nil {
-		return 0, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", field.Invalid(field.NewPath(what), s, err.Error())))
+		return 0, field.Invalid(field.NewPath(what), s, err.Error())
 	}
 	return int64(rev), nil
 }
@@ -120,23 +135,27 @@ type page struct {
 	limit    int64     // 0: none
 }
 
+// validateListOptions checks the options that go together. A watch from the newest
+// or any state that says no more gets that state first, as one that asks for it.
 func validateListOptions(opts *metav1.ListOptions, watching bool) error {
-	fromState := watching && (opts.ResourceVersion == "" || opts.ResourceVersion == "0")
-	if fromState && opts.Continue != "" { // such a watch lists first, not older than the version
-		opts.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
+	unset := opts.ResourceVersionMatch == "" && opts.SendInitialEvents == nil
+	if unset && watching && (opts.ResourceVersion == "" || opts.ResourceVersion == "0") {
+		opts.SendInitialEvents, opts.ResourceVersionMatch, unset = ptr.To(true), metav1.ResourceVersionMatchNotOlderThan, false
 	}
-	if opts.ResourceVersionMatch == "" && opts.SendInitialEvents == nil {
-		return nil
+	if !unset {
+		errs := internalvalidation.ValidateListOptions(&internalversion.ListOptions{
+			Watch: watching, ResourceVersion: opts.ResourceVersion, ResourceVersionMatch: opts.ResourceVersionMatch,
+			Continue: opts.Continue, SendInitialEvents: opts.SendInitialEvents,
+		}, true)
+		if len(errs) > 0 {
+			return apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("ListOptions").GroupKind(), "", errs)
+		}
 	}
-	errs := internalvalidation.ValidateListOptions(&internalversion.ListOptions{
-		Watch: watching, ResourceVersion: opts.ResourceVersion, ResourceVersionMatch: opts.ResourceVersionMatch,
-		Continue: opts.Continue, SendInitialEvents: opts.SendInitialEvents,
-	}, true)
-	if len(errs) == 0 {
-		return nil
-	}
-	return apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("ListOptions").GroupKind(), "", errs)
+	return nil
 }
+
+// anyVersion says that a resourceVersion is zero, however it is written.
+func anyVersion(s string) bool { return s != "" && strings.Trim(s, "0") == "" }
 
 // page finds the state a list reads and the position it starts after.
 func (r *Registry) page(ctx context.Context, q *Request, opts *metav1.ListOptions) (*page, error) {
@@ -149,7 +168,7 @@ func (r *Registry) page(ctx context.Context, q *Request, opts *metav1.ListOption
 	p := &page{limit: opts.Limit}
 	exact := opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact ||
 		opts.ResourceVersionMatch == "" && opts.Limit > 0
-	if opts.ResourceVersion == "" || opts.ResourceVersion == "0" || !exact {
+	if opts.ResourceVersion == "" || anyVersion(opts.ResourceVersion) || !exact {
 		p.snapshot = r.store.Snapshot()
 		return p, nil
 	}
@@ -224,7 +243,7 @@ func (p *page) collect(q *Request, sel *selector) *ItemList {
 		p.snapshot.Range(gr, sel.namespace, p.after, visit)
 	}
 	if more {
-		served := p.served + int64(len(list.Items))
+		served := p.skipped(gr, sel) + int64(len(list.Items))
 		last := list.Items[len(list.Items)-1].Key
 		list.Continue = continueAfter(last, q, list.Revision, served).encode()
 		if left := int64(p.snapshot.Len(gr, sel.namespace)) - served; !sel.narrow && left > 0 {
@@ -232,4 +251,18 @@ func (p *page) collect(q *Request, sel *selector) *ItemList {
 		}
 	}
 	return list
+}
+
+// skipped is the number of items in the pages before. A token that another server
+// made does not tell it.
+func (p *page) skipped(gr schema.GroupResource, sel *selector) int64 {
+	if p.served > 0 || p.after.Name == "" || sel.narrow {
+		return p.served
+	}
+	all := int64(p.snapshot.Len(gr, sel.namespace))
+	p.snapshot.Range(gr, sel.namespace, p.after, func(*store.Item) bool {
+		all--
+		return true
+	})
+	return all
 }

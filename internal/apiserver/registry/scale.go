@@ -10,7 +10,6 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -30,7 +29,7 @@ var Scales = &apis.Resource{
 	Group: "autoscaling", Version: "v1", Kind: "Scale", Plural: "scales",
 	New: apis.New[autoscalingv1.Scale],
 	Columns: []metav1.TableColumnDefinition{
-		apis.NameColumn,
+		apis.Column("Name", "string", metav1.ObjectMeta{}.SwaggerDoc()["name"]),
 		apis.Column("Desired", "integer", autoscalingv1.ScaleSpec{}.SwaggerDoc()["replicas"]),
 		apis.Column("Available", "integer", autoscalingv1.ScaleStatus{}.SwaggerDoc()["replicas"]),
 		apis.AgeColumn,
@@ -39,6 +38,18 @@ var Scales = &apis.Resource{
 		return []any{s.Name, s.Spec.Replicas, s.Status.Replicas, apis.AgeOf(s, now)}
 	}),
 }
+
+// CustomScales is Scales as it is printed for custom resources.
+var CustomScales = func() *apis.Resource {
+	r := *Scales
+	r.Columns = []metav1.TableColumnDefinition{
+		apis.NameColumn,
+		apis.Column("Desired", "integer", "Number of desired replicas"),
+		apis.Column("Available", "integer", "Number of actual replicas"),
+		apis.Column("Age", "date", metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"]),
+	}
+	return &r
+}()
 
 // scaleOf computes the scale of an object.
 func scaleOf(sub *apis.Subresource, obj apis.Object) *autoscalingv1.Scale {
@@ -60,13 +71,7 @@ func (r *Registry) scaleItem(q *Request, sub *apis.Subresource, item *store.Item
 	if missing := sub.Scale.Missing; missing != nil && missing(obj) {
 		return nil, apierrors.NewInternalError(fmt.Errorf("the spec replicas field %q does not exist", replicasPath(q, sub)))
 	}
-	scale := scaleOf(sub, obj)
-	entries, err := scaleHandler(q, sub, obj).ToSubresource()
-	if err != nil {
-		return nil, apierrors.NewInternalError(err)
-	}
-	scale.ManagedFields = entries
-	return store.NewItem(item.Key, scale), nil
+	return store.NewItem(item.Key, scaleOf(sub, obj)), nil
 }
 
 // scaleHandler maps ownership of the object's replicas to that of the scale's.
@@ -127,19 +132,37 @@ func (r *Registry) patchScale(ctx context.Context, q *Request, sub *apis.Subreso
 			if err != nil {
 				return nil, err
 			}
-			return m.Apply(old, config, opts.FieldManager, opts.Force != nil && *opts.Force)
+			scale, err := applied(m.Apply(old, config, opts.FieldManager, opts.Force != nil && *opts.Force))
+			if err != nil {
+				return nil, err
+			}
+			return scale, sameScale(q, scale, old)
 		}
 		return r.writeScale(ctx, q, w)
 	}
 	p := &patch.Patch{Type: pt, Data: data, Form: wire.Hub(Scales), FieldValidation: opts.FieldValidation}
 	w.scale = func(ctx context.Context, m *apply.Manager, old *autoscalingv1.Scale) (apis.Object, error) {
 		scale, err := p.Apply(ctx, old)
-		if err == nil {
-			m.Updated(scale, old, q.manager(opts.FieldManager))
+		if err != nil {
+			return nil, err
 		}
-		return scale, err
+		m.Updated(scale, old, q.manager(opts.FieldManager))
+		return scale, sameScale(q, scale, old)
 	}
 	return r.writeScale(ctx, q, w)
+}
+
+// sameScale refuses a patch that would make the scale another object's.
+func sameScale(q *Request, scale, old apis.Object) error {
+	if err := named(q, scale); err != nil {
+		return err
+	}
+	if uid := scale.GetUID(); uid != "" && uid != old.GetUID() {
+		resource := q.resource()
+		resource.Resource += "/scale"
+		return conflict(resource, q.Name, "Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, old.GetUID())
+	}
+	return nil
 }
 
 // writeScale changes the replicas of an object through its scale.
@@ -186,8 +209,9 @@ func (r *Registry) scaled(q *Request, w *scaleWrite, handler *managedfields.Scal
 	if scale.Spec.Replicas == noReplicas {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the spec replicas field %q cannot be empty", replicasPath(q, w.sub)))
 	}
-	if errs := validateScale(q, scale); len(errs) > 0 {
-		return nil, invalid(Scales.GroupVersionKind().GroupKind(), scale.Name, errs)
+	if scale.Spec.Replicas < 0 && q.View.Custom == nil { // that of a custom resource is judged where it lies
+		return nil, invalid(Scales.GroupVersionKind().GroupKind(), scale.Name, field.ErrorList{
+			field.Invalid(field.NewPath("spec", "replicas"), scale.Spec.Replicas, "must be greater than or equal to 0")})
 	}
 	obj := parent.DeepCopyObject().(apis.Object)
 	w.sub.Scale.SetReplicas(obj, scale.Spec.Replicas)
@@ -200,12 +224,4 @@ func (r *Registry) scaled(q *Request, w *scaleWrite, handler *managedfields.Scal
 	}
 	obj.SetManagedFields(entries)
 	return obj, nil
-}
-
-func validateScale(q *Request, scale *autoscalingv1.Scale) field.ErrorList {
-	errs := validation.ValidateObjectMeta(&scale.ObjectMeta, q.View.Scope == apis.Namespaced, validation.NameIsDNSSubdomain, field.NewPath("metadata"))
-	if scale.Spec.Replicas < 0 {
-		errs = append(errs, field.Invalid(field.NewPath("spec", "replicas"), scale.Spec.Replicas, "must be greater than or equal to 0"))
-	}
-	return errs
 }

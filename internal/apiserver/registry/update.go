@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"strconv"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -218,6 +219,9 @@ func checkVersion(q *Request, obj, old apis.Object) error {
 		}
 		obj.SetResourceVersion(old.GetResourceVersion())
 		return nil
+	}
+	if _, err := strconv.ParseUint(rv, 10, 64); err != nil {
+		return unknown(err.Error())
 	}
 	if rv != old.GetResourceVersion() {
 		return conflict(q.resource(), q.Name, optimisticLock)

@@ -40,6 +40,7 @@ type Watch struct {
 	initialRev   int64
 	endOfInitial bool // the annotated bookmark is still due
 
+	refused   error  // what it ends with instead of any event
 	from      int64  // changes up to this revision are passed over
 	bookmarks bool   // the client takes them
 	alarm     *alarm // nil: no bookmarks and no timeout
@@ -61,6 +62,11 @@ func (r *Registry) Watch(ctx context.Context, q *Request, opts metav1.ListOption
 	if err != nil {
 		return nil, err
 	}
+	if rv := opts.ResourceVersion; rv != "" {
+		if _, wrong := revisionOf(rv, "resourceVersion"); wrong != nil {
+			return nil, unknown(wrong.Error())
+		}
+	}
 	w := &Watch{q: q, sel: sel, bookmarks: opts.AllowWatchBookmarks}
 	if err := r.begin(ctx, w, &opts); err != nil {
 		return nil, err
@@ -80,12 +86,17 @@ func (r *Registry) Watch(ctx context.Context, q *Request, opts metav1.ListOption
 // begin opens the source and, when the options ask for current state first, takes it.
 func (r *Registry) begin(ctx context.Context, w *Watch, opts *metav1.ListOptions) error {
 	rv, send := opts.ResourceVersion, opts.SendInitialEvents
-	list := rv == "" || rv == "0"
+	list := rv == "" || anyVersion(rv)
 	if send != nil {
 		list = *send
 	}
 	if list {
-		if err := r.reach(ctx, rv, "resourceVersion"); err != nil {
+		err := r.reach(ctx, rv, "resourceVersion")
+		if apierrors.IsTimeout(err) {
+			w.refused = err // told in the stream, which has begun when the wait does
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 		snapshot := r.store.Snapshot()
@@ -97,7 +108,7 @@ func (r *Registry) begin(ctx context.Context, w *Watch, opts *metav1.ListOptions
 		w.endOfInitial = send != nil && opts.AllowWatchBookmarks
 		return w.open(r.store, first.Revision)
 	}
-	if rv == "" || rv == "0" {
+	if rv == "" || anyVersion(rv) {
 		if err := r.reach(ctx, rv, "resourceVersion"); err != nil {
 			return err
 		}
@@ -142,7 +153,9 @@ func watchError(err error) error {
 
 // Stop ends the watch and frees what it holds.
 func (w *Watch) Stop() {
-	w.source.Stop()
+	if w.source != nil {
+		w.source.Stop()
+	}
 	if w.alarm != nil {
 		w.alarm.stop()
 	}
@@ -153,6 +166,9 @@ func (w *Watch) Stop() {
 // store closed, or ctx's error. The slice is valid until the next call.
 func (w *Watch) Next(ctx context.Context) ([]Event, error) {
 	w.batch = w.batch[:0]
+	if w.refused != nil {
+		return nil, w.refused
+	}
 	if len(w.initial) > 0 {
 		return w.nextInitial(), nil
 	}
@@ -170,8 +186,8 @@ func (w *Watch) Next(ctx context.Context) ([]Event, error) {
 				w.add(&changes[i])
 			}
 		}
-		if due == dueBookmark {
-			w.batch = append(w.batch, w.bookmark(max(w.source.Revision(), w.initialRev, w.from), nil))
+		if due == dueBookmark && w.source.Revision() >= w.from {
+			w.batch = append(w.batch, w.bookmark(max(w.source.Revision(), w.initialRev), nil))
 		}
 		if len(w.batch) > 0 {
 			return w.batch, nil
@@ -243,7 +259,7 @@ func (w *Watch) bookmark(revision int64, annotations map[string]string) Event {
 // resumes where it was; false for a client that takes none or has not seen the
 // initial list whole. Call it between two calls of Next.
 func (w *Watch) Last() (Event, bool) {
-	if !w.bookmarks || len(w.initial) > 0 || w.endOfInitial {
+	if !w.bookmarks || w.refused != nil || len(w.initial) > 0 || w.endOfInitial || w.source.Revision() < w.from {
 		return Event{}, false
 	}
 	return w.bookmark(max(w.source.Revision(), w.initialRev), nil), true

@@ -148,6 +148,16 @@ func (p *Printer) writeRow(w *bytes.Buffer, item *store.Item) error {
 	}
 	w.WriteString(`{"cells":`)
 	w.Write(cells)
+	if say := p.Resource.RowConditions; say != nil {
+		if conditions := say(obj); len(conditions) > 0 {
+			text, err := json.Marshal(conditions)
+			if err != nil {
+				return err
+			}
+			w.WriteString(`,"conditions":`)
+			w.Write(text)
+		}
+	}
 	w.WriteString(`,"object":`)
 	switch p.Include {
 	case metav1.IncludeNone:

@@ -5,6 +5,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -47,6 +48,15 @@ var _ authorizer.Authorizer = (*Authorizer)(nil)
 // New returns an authorizer for the nodes and pods in s.
 func New(s *store.Store) *Authorizer {
 	return &Authorizer{store: s, pods: podIndex{store: s}, rules: rbac.NewStatic(rbac.NodeRules())}
+}
+
+// RulesFor lists nothing, and says so to nodes: what they may do follows from
+// their pods.
+func (a *Authorizer) RulesFor(_ context.Context, u user.Info, _ string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+	if _, isNode := Identity(u); isNode {
+		return nil, nil, true, errors.New("node authorizer does not support user rule resolution")
+	}
+	return nil, nil, false, nil
 }
 
 // request is one question of a node.

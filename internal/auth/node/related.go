@@ -3,7 +3,7 @@ package node
 import (
 	"fmt"
 
-	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -45,7 +45,7 @@ func (a *Authorizer) uses(r request) (bool, error) {
 		slice, ok := object[*resourcev1.ResourceSlice](a.store, r.key())
 		return ok && slice.Spec.NodeName != nil && *slice.Spec.NodeName == r.node, nil
 	case "podcertificaterequests":
-		pcr, ok := object[*certificatesv1beta1.PodCertificateRequest](a.store, r.key())
+		pcr, ok := object[*certificatesv1.PodCertificateRequest](a.store, r.key())
 		return ok && string(pcr.Spec.NodeName) == r.node, nil
 	case "persistentvolumes":
 		pv, ok := object[*corev1.PersistentVolume](a.store, r.key())

@@ -50,7 +50,9 @@ type legacy struct {
 // bound is the claim set of a requested token.
 type bound struct {
 	jwt.Claims
-	Kubernetes private `json:"kubernetes.io"`
+	// Audience is a list even when there is only one, as readers expect it.
+	Audience   []string `json:"aud"`
+	Kubernetes private  `json:"kubernetes.io"`
 }
 
 func refOf(obj metav1.Object) *ref {
@@ -65,12 +67,12 @@ func (s *Service) boundClaims(sa *corev1.ServiceAccount, to binding, audiences [
 		Claims: jwt.Claims{
 			Issuer:    s.issuers[0],
 			Subject:   serviceaccount.MakeUsername(sa.Namespace, sa.Name),
-			Audience:  audiences,
 			IssuedAt:  jwt.NewNumericDate(now),
 			NotBefore: jwt.NewNumericDate(now),
 			Expiry:    jwt.NewNumericDate(now.Add(life)),
 			ID:        jti,
 		},
+		Audience: audiences,
 		Kubernetes: private{
 			Namespace: sa.Namespace, ServiceAccount: *refOf(sa),
 			Pod: to.pod, Secret: to.secret, Node: to.node,

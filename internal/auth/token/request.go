@@ -51,6 +51,10 @@ func (s *Service) Request(ctx context.Context, namespace, name string, req *auth
 	if err != nil {
 		return nil, err
 	}
+	if req.UID != "" && req.UID != sa.UID {
+		return nil, apierrors.NewConflict(schema.GroupResource{Group: tokenRequestKind.Group, Resource: tokenRequestKind.Kind}, name,
+			fmt.Errorf("the UID in the token request (%s) does not match the UID of the service account (%s)", req.UID, sa.UID))
+	}
 	now := s.clock.Now()
 	s.complete(req, sa, now)
 	if errs := validate(req); len(errs) > 0 {
@@ -95,7 +99,7 @@ func (s *Service) complete(req *authenticationv1.TokenRequest, sa *corev1.Servic
 		seconds := int64(defaultLife / time.Second)
 		req.Spec.ExpirationSeconds = &seconds
 	}
-	req.Name, req.Namespace = sa.Name, sa.Namespace
+	req.Name, req.Namespace, req.UID = sa.Name, sa.Namespace, sa.UID
 	req.CreationTimestamp = metav1.NewTime(now)
 	req.Status = authenticationv1.TokenRequestStatus{}
 }
@@ -117,6 +121,9 @@ func bind(sn *store.Snapshot, sa *corev1.ServiceAccount, to *authenticationv1.Bo
 	var b binding
 	if to == nil {
 		return b, nil
+	}
+	if to.Name == "" {
+		return b, apierrors.NewBadRequest("Name parameter required.")
 	}
 	gvk := schema.FromAPIVersionAndKind(to.APIVersion, to.Kind)
 	var target *ref

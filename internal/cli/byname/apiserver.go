@@ -184,6 +184,9 @@ func (s *apiServer) advertised() (netip.Addr, error) {
 		var err error
 		if ip, err = utilnet.ResolveBindAddress(s.bindAddress); err != nil {
 			ip = s.bindAddress // a host without a route: only itself can ask
+			if ip.IsUnspecified() {
+				ip = net.IPv4(127, 0, 0, 1)
+			}
 			slog.Debug("No address of this host to advertise", "err", err)
 		}
 	}
@@ -203,7 +206,7 @@ func (s *apiServer) certificate(advertised netip.Addr, services netip.Prefix) (*
 // kubelets says how node agents are reached.
 func (s *apiServer) kubelets() (connect.Config, error) {
 	t := &tls.Config{}
-	c := connect.Config{KubeletTLS: t}
+	c := connect.Config{KubeletTLS: t, LoopbackStreams: true}
 	var err error
 	if s.kubelet.cert != "" || s.kubelet.key != "" {
 		pair, err := tls.LoadX509KeyPair(s.kubelet.cert, s.kubelet.key)

@@ -123,7 +123,6 @@ func (m *controllerManager) control(ctx context.Context, access *rest.Config, co
 	g.Go(func() error { return discovery.Run(ctx) })
 	g.Go(func() error { return config.Cache.Run(ctx) })
 	g.Go(func() error {
-		_ = config.Cache.WaitForSync(ctx) // when ctx ends first, the controllers only clean up
 		if migration == nil || !m.leader.LeaderElect {
 			return managing.Run(ctx)
 		}

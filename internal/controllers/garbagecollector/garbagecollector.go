@@ -33,6 +33,7 @@ type Controller struct {
 	api       client.API
 	config    controllers.Config
 	catalogue *apis.Catalogue
+	others    Elsewhere // nil: there are no other servers
 	graph     *graph
 	absent    *lru.Cache // of reference
 	events    controllers.EventRecorder

@@ -1,6 +1,7 @@
 package garbagecollector
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"math/rand"
@@ -272,6 +273,52 @@ func TestAnOwnerOfAnUnknownKindKeepsItsDependents(t *testing.T) {
 		w.patch("default/a", map[string]any{"ownerReferences": []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Thing", Name: "x", UID: "y"}}})
 		time.Sleep(time.Hour)
 		w.want("after", "default/a<x")
+	})
+}
+
+// elsewhere are the objects of another server, by name; one that is down answers nothing.
+type elsewhere struct {
+	down    bool
+	objects map[string]types.UID
+}
+
+func (e *elsewhere) Find(_ context.Context, kind schema.GroupVersionKind, _, name string) (*metav1.ObjectMeta, bool, error) {
+	if e.down || kind.Kind != "Thing" {
+		return nil, false, apierrors.NewServiceUnavailable("down")
+	}
+	uid, ok := e.objects[name]
+	if !ok {
+		return nil, true, nil
+	}
+	return &metav1.ObjectMeta{Name: name, UID: uid}, true, nil
+}
+
+func TestAnOwnerOnAnotherServer(t *testing.T) {
+	controllertest.Run(t, func(cw *controllertest.World) {
+		other := &elsewhere{objects: map[string]types.UID{"x": "y"}}
+		defer cw.Start(func(c controllers.Config) []controllertest.Runner {
+			return []controllertest.Runner{New(c, builtin.Catalogue()).With(other)}
+		})()
+		w := &world{cw, map[string]types.UID{}}
+		owned := func(name string, uid types.UID) {
+			w.add("default/" + name)
+			w.patch("default/"+name, map[string]any{"ownerReferences": []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Thing", Name: "x", UID: uid}}})
+		}
+		owned("a", "y")
+		owned("b", "earlier")
+		w.want("an owner that is there keeps its own", "default/a<x")
+		other.down = true
+		owned("c", "earlier")
+		delete(other.objects, "x")
+		time.Sleep(time.Hour)
+		w.want("a server that is down", "default/a<x", "default/c<x")
+		w.add("default/d")
+		w.add("default/e", "default/d")
+		w.delete("default/d", background)
+		w.want("others are collected meanwhile", "default/a<x", "default/c<x")
+		other.down = false
+		time.Sleep(time.Minute)
+		w.want("once it answers")
 	})
 }
 

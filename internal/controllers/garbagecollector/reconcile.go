@@ -176,7 +176,9 @@ func (g *Controller) classify(ctx context.Context, n *node) (o owners, err error
 		}
 		view, ok := g.catalogue.Kind(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
 		if !ok {
-			o.unsure = true
+			if err := g.classifyElsewhere(ctx, n, &ref, &o); err != nil {
+				return o, err
+			}
 			continue
 		}
 		g.reportNamespace(n, &ref, view.Resource)

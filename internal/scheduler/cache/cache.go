@@ -190,6 +190,7 @@ func (c *Cache) setNode(node *corev1.Node) {
 		n.Node = node
 		return
 	}
+	images := n.Node == nil && len(node.Status.Images) > 0 || n.Node != nil && imagesChanged(n.Node, node)
 	c.countImages(n, -1)
 	if n.Node == nil || zoneOf(n.Node) != zoneOf(node) {
 		if n.Node != nil {
@@ -200,7 +201,7 @@ func (c *Cache) setNode(node *corev1.Node) {
 	}
 	n.SetNode(node)
 	c.countImages(n, 1)
-	c.nodeChanged(n, topology)
+	c.nodeChanged(n, topology, images)
 }
 
 func (c *Cache) removeNode(name string) {
@@ -211,7 +212,7 @@ func (c *Cache) removeNode(name string) {
 	c.countImages(n, -1)
 	c.order.remove(n.Node)
 	c.stale = true
-	c.nodeChanged(n, true)
+	c.nodeChanged(n, true, len(n.Images) > 0)
 	n.Node = nil
 	if len(n.Pods) == 0 { // otherwise they go one by one
 		delete(c.nodes, name)
@@ -226,12 +227,15 @@ func (c *Cache) countImages(n *framework.NodeInfo, sign int) {
 	}
 }
 
-func (c *Cache) nodeChanged(n *framework.NodeInfo, topology bool) {
+func (c *Cache) nodeChanged(n *framework.NodeInfo, topology, images bool) {
 	c.snapshot.Generation++
 	n.Generation = c.snapshot.Generation
 	c.log.note(n)
 	if topology {
-		c.snapshot.TopologyGeneration = n.Generation
+		n.TopologyGeneration, c.snapshot.TopologyGeneration = n.Generation, n.Generation
+	}
+	if images {
+		c.snapshot.ImageGeneration = n.Generation
 	}
 }
 
@@ -249,6 +253,7 @@ func (c *Cache) rebuild() {
 		s.Nodes[i].Index = i
 		s.ByName[name] = s.Nodes[i]
 	}
+	s.LayoutGeneration = s.Generation
 	c.stale = false
 }
 

@@ -59,14 +59,16 @@ func (o *nodeOrder) names() []string {
 // topologyChanged tells whether a node changed in where it is and whom it admits.
 func topologyChanged(old, node *corev1.Node) bool {
 	return old.UID != node.UID || old.Spec.Unschedulable != node.Spec.Unschedulable ||
-		!maps.Equal(old.Labels, node.Labels) || !maps.Equal(old.Annotations, node.Annotations) ||
-		!equality.Semantic.DeepEqual(old.Spec.Taints, node.Spec.Taints)
+		!maps.Equal(old.Labels, node.Labels) || !equality.Semantic.DeepEqual(old.Spec.Taints, node.Spec.Taints)
 }
 
 // offerChanged tells whether a node changed in what it offers. Heartbeats do not.
 func offerChanged(old, node *corev1.Node) bool {
-	return !equality.Semantic.DeepEqual(old.Status.Allocatable, node.Status.Allocatable) ||
-		!equality.Semantic.DeepEqual(old.Status.Images, node.Status.Images)
+	return !equality.Semantic.DeepEqual(old.Status.Allocatable, node.Status.Allocatable) || imagesChanged(old, node)
+}
+
+func imagesChanged(old, node *corev1.Node) bool {
+	return !equality.Semantic.DeepEqual(old.Status.Images, node.Status.Images)
 }
 
 // changeLog remembers which nodes' pods changed lately, newest last.

@@ -28,7 +28,8 @@ type NodeInfo struct {
 	NoSchedule                     []corev1.Taint   // effects NoSchedule and NoExecute
 	PreferNoSchedule               []corev1.Taint
 
-	Generation int64 // grows with every change
+	Generation         int64 // grows with every change
+	TopologyGeneration int64 // that of the latest change of its labels or taints
 }
 
 // Name of the node.
@@ -150,8 +151,10 @@ type Snapshot struct {
 	ClaimUsers map[string]int // pods with a node, by claim "namespace/name"
 
 	// Generation is that of the latest change; TopologyGeneration that of the
-	// latest change of the set of nodes or of a node's labels, taints or annotations.
-	Generation, TopologyGeneration int64
+	// latest change of the set of nodes or of a node's labels or taints;
+	// LayoutGeneration that of the latest change of Nodes, so of the nodes' Index;
+	// ImageGeneration that of the latest change of ImageNodes.
+	Generation, TopologyGeneration, LayoutGeneration, ImageGeneration int64
 
 	tallies tallies
 	groups  groups

@@ -120,7 +120,7 @@ func writeType(out *strings.Builder, f *ast.File, d *ast.GenDecl, spec *ast.Type
 	about := before(f, doc) + text(doc)
 	isEnum := has(about, "+enum") || has(about, "+k8s:enum")
 	if isEnum && len(values[spec.Name.Name]) > 0 {
-		fmt.Fprintf(out, "e %s %s\n", spec.Name.Name, strings.Join(values[spec.Name.Name], " "))
+		fmt.Fprintf(out, "e %s %s\n", spec.Name.Name, strings.Join(values[spec.Name.Name], ","))
 	}
 	tags := tagsOf(about)
 	fields := &strings.Builder{}
