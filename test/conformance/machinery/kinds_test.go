@@ -165,6 +165,12 @@ func (k kind) send(t *testing.T, got *table, title, word string, q request) {
 		q.path += "&fieldManager=m&force=true"
 	}
 	a := k.do(t, q)
+	for tries := 0; title == "update" && a.code == http.StatusConflict && tries < 5; tries++ { // the server has written a status meanwhile
+		body := parse(q.body)
+		meta(body)["resourceVersion"] = meta(k.must(t, request{method: http.MethodGet, path: k.url}))["resourceVersion"]
+		q.body = text(body)
+		a = k.do(t, q)
+	}
 	tell := k.brief(a)
 	if a.code == http.StatusOK {
 		tell, _, _ = strings.Cut(tell, " of ") // servers differ in what they begin with
