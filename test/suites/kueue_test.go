@@ -54,7 +54,7 @@ spec:
 // custom resources serve, their rules hold, and then its webhooks are asked.
 func TestKueuesDefinitions(t *testing.T) {
 	if !wanted("kueue") {
-		t.Skip("PROA_SUITES does not name kueue")
+		t.Skip("PROA_SUITES does not name kueue, whose definitions are downloaded")
 	}
 	assets, config := writeAssets(t), filepath.Join(download(t, kueue).Dir, "config")
 	kubeconfig := serve(t, assets, filepath.Join(config, "components/crd"))

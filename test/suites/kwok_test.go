@@ -14,7 +14,8 @@ import (
 // kwokctl makes clusters of the daemons by name with its binary runtime, and has
 // KWOK's controller play their nodes.
 var kwokctl = suite{
-	name: "kwokctl-binary", module: "sigs.k8s.io/kwok@v0.8.0", dir: "test/e2e/kwokctl/binary",
+	apart: true,
+	name:  "kwokctl-binary", module: "sigs.k8s.io/kwok@v0.8.0", dir: "test/e2e/kwokctl/binary",
 	raised: true, alone: true, prepare: prepareKwokctl,
 	limit: 30 * time.Minute, // a new controller waits for the leases of the one before, 200 seconds each
 	note:  "with etcdctl, etcdutl and metrics-server built from their modules; its cluster is made without Prometheus and Jaeger",
