@@ -8,7 +8,6 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"proa/internal/store"
 )
@@ -32,12 +31,9 @@ func (p NodeDeclaredFeatureValidator) Validate(_ context.Context, a *Attributes)
 	if !ok || !wasPod || pod.Spec.NodeName == "" || !resizesInit(pod, old) {
 		return nil
 	}
-	node, err := find[*corev1.Node](p.Store.Snapshot(), nodes, "", pod.Spec.NodeName)
-	if apierrors.IsNotFound(err) {
-		return a.forbidden(fmt.Errorf("node %q not found", pod.Spec.NodeName))
-	}
+	node, err := nodeOfResize(p.Store, a, pod)
 	if err != nil {
-		return a.forbidden(fmt.Errorf("failed to get node %q: %w", pod.Spec.NodeName, err))
+		return err
 	}
 	if !slices.Contains(node.Status.DeclaredFeatures, resizesInitContainers) {
 		return a.forbidden(fmt.Errorf("pod update requires features %s which are not available on node %q", resizesInitContainers, node.Name))

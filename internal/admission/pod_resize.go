@@ -37,12 +37,9 @@ func (p PodResizeValidator) Validate(_ context.Context, a *Attributes) error {
 	if !ok || !wasPod || pod.Spec.NodeName == "" || pod.Generation == old.Generation {
 		return nil
 	}
-	node, err := find[*corev1.Node](p.Store.Snapshot(), nodes, "", pod.Spec.NodeName)
-	if apierrors.IsNotFound(err) {
-		return a.forbidden(fmt.Errorf("node %q not found", pod.Spec.NodeName))
-	}
+	node, err := nodeOfResize(p.Store, a, pod)
 	if err != nil {
-		return a.forbidden(fmt.Errorf("failed to get node %q: %w", pod.Spec.NodeName, err))
+		return err
 	}
 	if os := node.Labels[corev1.LabelOSStable]; os != "" && os != string(corev1.Linux) {
 		return refuseResize(a, unsupportedPlatform, fmt.Errorf("pod resize is only supported on linux nodes, node %q is %q", node.Name, os))
@@ -51,6 +48,18 @@ func (p PodResizeValidator) Validate(_ context.Context, a *Attributes) error {
 		return refuseResize(a, nodeCapacity, err)
 	}
 	return nil
+}
+
+// nodeOfResize is the node of a pod that is resized. Without it the resize is refused.
+func nodeOfResize(s *store.Store, a *Attributes, pod *corev1.Pod) (*corev1.Node, error) {
+	node, err := find[*corev1.Node](s.Snapshot(), nodes, "", pod.Spec.NodeName)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, a.forbidden(fmt.Errorf("node %q not found", pod.Spec.NodeName))
+	case err != nil:
+		return nil, a.forbidden(fmt.Errorf("failed to get node %q: %w", pod.Spec.NodeName, err))
+	}
+	return node, nil
 }
 
 func refuseResize(a *Attributes, reason metav1.CauseType, err error) error {

@@ -7,6 +7,7 @@ import (
 	"math/rand"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -278,11 +279,14 @@ func TestAnOwnerOfAnUnknownKindKeepsItsDependents(t *testing.T) {
 
 // elsewhere are the objects of another server, by name; one that is down answers nothing.
 type elsewhere struct {
+	mu      sync.Mutex // guards what follows
 	down    bool
 	objects map[string]types.UID
 }
 
 func (e *elsewhere) Find(_ context.Context, kind schema.GroupVersionKind, _, name string) (*metav1.ObjectMeta, bool, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if e.down || kind.Kind != "Thing" {
 		return nil, false, apierrors.NewServiceUnavailable("down")
 	}
@@ -307,16 +311,20 @@ func TestAnOwnerOnAnotherServer(t *testing.T) {
 		owned("a", "y")
 		owned("b", "earlier")
 		w.want("an owner that is there keeps its own", "default/a<x")
+		other.mu.Lock()
 		other.down = true
-		owned("c", "earlier")
 		delete(other.objects, "x")
+		other.mu.Unlock()
+		owned("c", "earlier")
 		time.Sleep(time.Hour)
 		w.want("a server that is down", "default/a<x", "default/c<x")
 		w.add("default/d")
 		w.add("default/e", "default/d")
 		w.delete("default/d", background)
 		w.want("others are collected meanwhile", "default/a<x", "default/c<x")
+		other.mu.Lock()
 		other.down = false
+		other.mu.Unlock()
 		time.Sleep(time.Minute)
 		w.want("once it answers")
 	})
