@@ -357,7 +357,10 @@ func volumes(ctx context.Context, w *workload) error {
 	if err != nil {
 		return err
 	}
-	return k.wait(ctx, n) // the controller that binds them writes at least once
+	if err := k.wait(ctx, n); err != nil { // the controller that binds them writes at least once
+		return err
+	}
+	return k.calm(ctx, time.Duration(w.run.Scale*float64(settled)))
 }
 
 func volumeName(i int) string { return fmt.Sprintf("bench-volume-%d", i) }

@@ -21,7 +21,8 @@ type pacer struct {
 
 const (
 	minGrowth = 8 << 20
-	maxGrowth = 96 << 20
+	maxGrowth = 96 << 20  // of a small heap
+	maxDouble = 512 << 20 // up to here a heap may double, beyond it grows by half
 
 	// worth is the time between collections, per byte that is live, at which
 	// marking takes about a twentieth of one processor (it does 1 GB/s).
@@ -41,7 +42,7 @@ func (p *pacer) collected(now time.Time, live int64) (percent int) {
 		p.growth /= 2
 	}
 	p.last = now
-	p.growth = min(max(p.growth, minGrowth, live/16), max(maxGrowth, live/2))
+	p.growth = min(max(p.growth, minGrowth, live/16), max(maxGrowth, min(live, maxDouble), live/2))
 	return int(p.growth * 100 / live)
 }
 

@@ -143,7 +143,7 @@ func compare(t *testing.T, seed int64, s *framework.Snapshot, nodes map[string]s
 			t.Fatalf("seed %d: zone %s has %d, want %d", seed, zone, got, inZone[zone])
 		}
 		for _, g := range s.TermGroups() {
-			if got := g.Count(zone); got != inZone[zone] {
+			if got := g.At(n); got != inZone[zone] {
 				t.Fatalf("seed %d: %d pods with the term in %s, want %d", seed, got, zone, inZone[zone])
 			}
 		}

@@ -33,7 +33,7 @@ type Inventory struct {
 	written  map[types.UID]*resourcev1.AllocationResult // of claims, as the API has it
 	inFlight map[types.UID]*resourcev1.AllocationResult // chosen, and not written yet
 	changed  map[types.UID]struct{}                     // claims to be counted anew
-	outdated bool                                       // slices or rules have changed
+	outdated bool                                       // slices, rules or classes have changed
 	moved    chan struct{}                              // closed at the next change of a claim; nil: nobody waits
 	turns    map[types.UID]*turn
 
@@ -41,6 +41,7 @@ type Inventory struct {
 	counted   map[types.UID]*resourcev1.AllocationResult // in allocated
 	allocated structured.AllocatedState
 	published []*resourcev1.ResourceSlice
+	places    places
 }
 
 // New returns an inventory that is kept current by the cache, which must not run yet.
@@ -65,7 +66,10 @@ func New(c *client.Cache) *Inventory {
 	i.Claims.OnChange(i.claimChanged)
 	i.slices.OnChange(func(_, _ *resourcev1.ResourceSlice) { i.outdate() })
 	i.rules.OnChange(func(_, _ *resourcev1.DeviceTaintRule) { i.outdate() })
-	i.classes.OnChange(func(_, _ *resourcev1.DeviceClass) { i.mapClasses() })
+	i.classes.OnChange(func(_, _ *resourcev1.DeviceClass) {
+		i.mapClasses()
+		i.outdate()
+	})
 	return i
 }
 
@@ -198,6 +202,7 @@ func (i *Inventory) count(a *resourcev1.AllocationResult, add bool) {
 		if r.AdminAccess != nil && *r.AdminAccess {
 			continue
 		}
+		i.places.used(r.Driver, r.Pool)
 		id := structured.MakeDeviceID(r.Driver, r.Pool, r.Device)
 		if r.ShareID == nil {
 			set(i.allocated.AllocatedDevices, id, add)
@@ -237,6 +242,7 @@ func (i *Inventory) Published() []*resourcev1.ResourceSlice {
 			all[j] = tainted(slice, rules)
 		}
 		i.published = all
+		i.places.publish(all)
 	}
 	return i.published
 }

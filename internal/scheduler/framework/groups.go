@@ -24,13 +24,19 @@ type TermGroup struct {
 	Term   *AffinityTerm
 	Weight int64 // of a preferred term
 
-	nodes    map[*NodeInfo]int
-	byDomain map[string]int
-	made     int64 // topology generation of byDomain
+	nodes   map[*NodeInfo]int
+	domains *domains // of the term's topology key
+	counts  []int    // by domain
+	made    int64    // topology generation of domains and counts
 }
 
-// Count returns the pods with the term in a domain of its topology key.
-func (g *TermGroup) Count(value string) int { return g.byDomain[value] }
+// At returns the pods with the term in a node's domain.
+func (g *TermGroup) At(n *NodeInfo) int {
+	if d := g.domains.ofNode[n.Index]; d >= 0 {
+		return g.counts[d]
+	}
+	return 0
+}
 
 func (g *TermGroup) add(n *NodeInfo, sign int, generation int64) {
 	if g.nodes[n] += sign; g.nodes[n] == 0 {
@@ -39,23 +45,49 @@ func (g *TermGroup) add(n *NodeInfo, sign int, generation int64) {
 	if g.made != generation || n.Node == nil {
 		return
 	}
-	if value, ok := n.Node.Labels[g.Term.TopologyKey]; ok {
-		if g.byDomain[value] += sign; g.byDomain[value] == 0 {
-			delete(g.byDomain, value)
-		}
+	if d := g.domains.ofNode[n.Index]; d >= 0 {
+		g.counts[d] += sign
 	}
 }
 
-func (g *TermGroup) recount() {
-	g.byDomain = map[string]int{}
+func (g *TermGroup) recount(in *domains) {
+	g.domains, g.made = in, in.made
+	g.counts = make([]int, in.number)
 	for n, count := range g.nodes {
 		if n.Node == nil {
 			continue
 		}
-		if value, ok := n.Node.Labels[g.Term.TopologyKey]; ok {
-			g.byDomain[value] += count
+		if d := in.ofNode[n.Index]; d >= 0 {
+			g.counts[d] += count
 		}
 	}
+}
+
+// domains are those of a topology key, numbered, and where the nodes are.
+type domains struct {
+	ofNode []int32 // by node index; -1 for a node without the key
+	number int
+	made   int64 // topology generation
+}
+
+func domainsOf(key string, s *Snapshot) *domains {
+	d := &domains{ofNode: make([]int32, len(s.Nodes)), made: s.TopologyGeneration}
+	numbers := map[string]int32{}
+	for i, n := range s.Nodes {
+		value, ok := n.Node.Labels[key]
+		if !ok {
+			d.ofNode[i] = -1
+			continue
+		}
+		number, known := numbers[value]
+		if !known {
+			number = int32(len(numbers))
+			numbers[value] = number
+		}
+		d.ofNode[i] = number
+	}
+	d.number = len(numbers)
+	return d
 }
 
 // groups are the terms of all pods with nodes.
@@ -77,13 +109,31 @@ func (s *Snapshot) TermGroups() []*TermGroup {
 			gs.list = append(gs.list, gs.byKey[key])
 		}
 	}
+	var byKey map[string]*domains // of groups that are right, then of those made so
 	for _, g := range gs.list {
-		if g.made != s.TopologyGeneration {
-			g.recount()
-			g.made = s.TopologyGeneration
+		if g.made == s.TopologyGeneration {
+			continue
 		}
+		if byKey == nil {
+			byKey = gs.domainsAt(s.TopologyGeneration)
+		}
+		key := g.Term.TopologyKey
+		if byKey[key] == nil {
+			byKey[key] = domainsOf(key, s)
+		}
+		g.recount(byKey[key])
 	}
 	return gs.list
+}
+
+func (gs *groups) domainsAt(generation int64) map[string]*domains {
+	byKey := map[string]*domains{}
+	for _, g := range gs.list {
+		if g.made == generation {
+			byKey[g.Term.TopologyKey] = g.domains
+		}
+	}
+	return byKey
 }
 
 func (gs *groups) podsChanged(n *NodeInfo, p *PodInfo, sign int, generation int64) {

@@ -25,6 +25,7 @@ type NodeInfo struct {
 	Ports                          []HostPort
 	Images                         map[string]int64 // bytes by every name of the image
 	Claims                         map[string]int   // users of a claim "namespace/name"
+	Disks                          int              // of all pods
 	NoSchedule                     []corev1.Taint   // effects NoSchedule and NoExecute
 	PreferNoSchedule               []corev1.Taint
 
@@ -81,19 +82,24 @@ func (n *NodeInfo) ReplacePod(old, pod *PodInfo) {
 	}
 }
 
+// without looks for p itself first: a node may have many pods, and reading each one's
+// UID is slow.
 func without(pods []*PodInfo, p *PodInfo) ([]*PodInfo, bool) {
-	for i, q := range pods {
-		if q == p || q.Pod.UID == p.Pod.UID {
-			return slices.Delete(pods, i, i+1), true
-		}
+	i := slices.Index(pods, p)
+	if i < 0 {
+		i = slices.IndexFunc(pods, func(q *PodInfo) bool { return q.Pod.UID == p.Pod.UID })
 	}
-	return pods, false
+	if i < 0 {
+		return pods, false
+	}
+	return slices.Delete(pods, i, i+1), true
 }
 
 func (n *NodeInfo) count(p *PodInfo, sign int64) {
 	n.Requested.Add(&p.Requests, sign)
 	n.CountedMilliCPU += sign * p.CountedMilliCPU
 	n.CountedMemory += sign * p.CountedMemory
+	n.Disks += int(sign) * p.Disks
 	for _, hp := range p.HostPorts {
 		if sign > 0 {
 			n.Ports = append(n.Ports, hp)

@@ -26,6 +26,7 @@ type PodInfo struct {
 	PreferredAffinity, PreferredAntiAffinity []WeightedAffinityTerm
 	HostPorts                                []HostPort
 	Claims                                   []string // names of the claims of its volumes
+	Disks                                    int      // volumes that it describes itself and that may be attached to its node
 }
 
 // AffinityTerm is a parsed corev1.PodAffinityTerm.
@@ -94,6 +95,8 @@ func NewPodInfo(pod *corev1.Pod) (*PodInfo, error) {
 			p.Claims = append(p.Claims, v.PersistentVolumeClaim.ClaimName)
 		case v.Ephemeral != nil:
 			p.Claims = append(p.Claims, ephemeral.VolumeClaimName(pod, v))
+		case v.AWSElasticBlockStore != nil || v.AzureDisk != nil || v.Cinder != nil || v.GCEPersistentDisk != nil || v.PortworxVolume != nil:
+			p.Disks++
 		}
 	}
 	return p, p.parseAffinity()

@@ -36,6 +36,7 @@ type Plugin struct {
 	claims         *client.Informer[*resourcev1.ResourceClaim]
 	pods           *client.Informer[*corev1.Pod]
 	expressions    *cel.Cache
+	memo           memo
 }
 
 // compiled CEL expressions are kept for this many selectors.

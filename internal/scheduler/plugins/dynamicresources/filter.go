@@ -40,7 +40,7 @@ func (p *Plugin) Filter(ctx context.Context, cs *framework.CycleState, pod *fram
 	unavailable := p.unavailableOn(s, node.Node)
 	if s.allocator != nil {
 		var status *framework.Status
-		if f.results, status = p.allocate(ctx, s, f.claim, node.Node); status != nil {
+		if f.results, status = p.devicesOn(ctx, s, f.claim, node.Node); status != nil {
 			return status
 		}
 	}
@@ -87,38 +87,60 @@ func (p *Plugin) unavailableOn(s *state, node *corev1.Node) (unavailable []int) 
 	return unavailable
 }
 
-// allocate finds devices for what is missing. Special is the claim for extended
-// resources as this node needs it, nil when it needs none.
-func (p *Plugin) allocate(ctx context.Context, s *state, special *resourcev1.ResourceClaim, node *corev1.Node) ([]resourcev1.AllocationResult, *framework.Status) {
-	missing := make([]*resourcev1.ResourceClaim, 0, len(s.missing))
+// absent are the claims that need devices. Special is the one for extended
+// resources as a node needs it, nil when it needs none.
+func (s *state) absent(special *resourcev1.ResourceClaim) []*resourcev1.ResourceClaim {
+	absent := make([]*resourcev1.ResourceClaim, 0, len(s.missing))
 	for _, i := range s.missing {
 		switch {
 		case i != s.extended:
-			missing = append(missing, s.claims[i])
+			absent = append(absent, s.claims[i])
 		case special != nil:
-			missing = append(missing, special)
+			absent = append(absent, special)
 		}
 	}
+	return absent
+}
+
+// devicesOn finds devices for what is missing, or remembers them.
+func (p *Plugin) devicesOn(ctx context.Context, s *state, special *resourcev1.ResourceClaim, node *corev1.Node) ([]resourcev1.AllocationResult, *framework.Status) {
+	version, own := p.devices.Version(node.Name)
+	if s.shape == "" || !own {
+		results, status, _ := p.allocate(ctx, s.allocator, node, s.absent(special))
+		return results, status
+	}
+	if a, ok := p.memo.get(s.shape, node.Name, version); ok {
+		return a.results, a.status
+	}
+	results, status, final := p.allocate(ctx, s.allocator, node, s.absent(special))
+	if final {
+		p.memo.put(s.shape, node.Name, answer{version: version, results: results, status: status})
+	}
+	return results, status
+}
+
+// allocate asks the allocator. Final tells that it would say the same again.
+func (p *Plugin) allocate(ctx context.Context, allocator structured.Allocator, node *corev1.Node, missing []*resourcev1.ResourceClaim) (results []resourcev1.AllocationResult, status *framework.Status, final bool) {
 	within := ctx
 	if p.filterTimeout > 0 {
 		var cancel context.CancelFunc
 		within, cancel = context.WithTimeout(ctx, p.filterTimeout)
 		defer cancel()
 	}
-	results, err := s.allocator.Allocate(within, node, missing)
+	results, err := allocator.Allocate(within, node, missing)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, framework.AsStatus(fmt.Errorf("node %s: timed out trying to allocate devices", node.Name))
+		return nil, framework.AsStatus(fmt.Errorf("node %s: timed out trying to allocate devices", node.Name)), false
 	case errors.Is(err, structured.ErrFailedAllocationOnNode):
-		return nil, unresolvable("%v", err)
+		return nil, unresolvable("%v", err), false
 	case ctx.Err() != nil:
-		return nil, unresolvable("asked by caller to stop allocating devices: %v", context.Cause(ctx))
+		return nil, unresolvable("asked by caller to stop allocating devices: %v", context.Cause(ctx)), false
 	case err != nil: // of the claim or a class: other nodes would say the same
-		return nil, framework.AsStatus(err)
+		return nil, framework.AsStatus(err), false
 	case len(results) != len(missing):
-		return nil, notAll
+		return nil, notAll, true
 	}
-	return results, nil
+	return results, nil, true
 }
 
 // PostFilter gives the devices of a claim back that nobody else uses and that the

@@ -19,6 +19,7 @@ type state struct {
 	extended  int                          // which of the claims is that of extended resources; -1: none
 	missing   []int                        // claims without devices
 	allocator structured.Allocator         // nil when none is missing
+	shape     string                       // of the claims that are missing, for the memo; "": not to be remembered
 
 	mu          sync.Mutex // guards what follows
 	unavailable map[int]struct{}
@@ -64,6 +65,9 @@ func (p *Plugin) PreFilter(ctx context.Context, cs *framework.CycleState, pod *f
 		s.allocator, err = structured.NewAllocator(ctx, features, p.devices.Allocated(), p.devices.Classes(), p.devices.Published(), p.expressions)
 		if err != nil {
 			return nil, framework.AsStatus(err)
+		}
+		if s.extended < 0 {
+			s.shape = shape(s.absent(nil))
 		}
 	}
 	cs.Write(Name, s)

@@ -25,9 +25,11 @@ func (p *Plugin) Reserve(_ context.Context, cs *framework.CycleState, _ *framewo
 	if s == nil || len(s.missing) == 0 {
 		return nil
 	}
-	if s.chosen = s.found[node]; s.chosen == nil {
+	on := s.found[node]
+	if on == nil {
 		return framework.AsStatus(errNoResult)
 	}
+	s.chosen = &found{results: slices.Clone(on.results), special: on.special} // the memo may give the same to another pod
 	for i, a := range s.allocations() {
 		p.devices.Take(s.claims[i].UID, a)
 		s.kept = append(s.kept, s.claims[i].UID)

@@ -261,26 +261,31 @@ func (p *Plugin) Filter(_ context.Context, cs *framework.CycleState, pod *framew
 
 // forbids tells whether a pod in one of the node's domains keeps the pod away.
 func (s *state) forbids(node *framework.NodeInfo) bool {
-	for i, g := range s.existing {
-		value, ok := node.Node.Labels[g.Term.TopologyKey]
-		if !ok {
-			continue
-		}
-		count := g.Count(value)
-		if len(s.existingMore) > 0 { // groups over the same key share what the trial changed
-			count += s.existingMore[pair{g.Term.TopologyKey, value}]
-			for _, other := range s.existing[i+1:] {
-				if other.Term.TopologyKey == g.Term.TopologyKey {
-					count += other.Count(value)
-				}
-			}
-		}
-		if count > 0 {
+	if len(s.existingMore) > 0 {
+		return s.forbidsInTrial(node)
+	}
+	for _, g := range s.existing {
+		if g.At(node) > 0 {
 			return true
 		}
 	}
+	return false
+}
+
+// forbidsInTrial counts by topology key, as groups over the same key share what the
+// trial changed.
+func (s *state) forbidsInTrial(node *framework.NodeInfo) bool {
+	counts := map[string]int{}
 	for domain, n := range s.existingMore {
-		if n > 0 && node.Node.Labels[domain.key] == domain.value {
+		if value, ok := node.Node.Labels[domain.key]; ok && value == domain.value {
+			counts[domain.key] += n
+		}
+	}
+	for _, g := range s.existing {
+		counts[g.Term.TopologyKey] += g.At(node)
+	}
+	for _, n := range counts {
+		if n > 0 {
 			return true
 		}
 	}

@@ -87,9 +87,7 @@ func (p *Plugin) Score(_ context.Context, cs *framework.CycleState, _ *framework
 		score += s.own[i].weight * int64(count)
 	}
 	for i := range s.existing {
-		if value, ok := node.Node.Labels[s.existing[i].group.Term.TopologyKey]; ok {
-			score += s.existing[i].weight * int64(s.existing[i].group.Count(value))
-		}
+		score += s.existing[i].weight * int64(s.existing[i].group.At(node))
 	}
 	return score, nil
 }

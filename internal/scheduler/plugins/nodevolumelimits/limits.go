@@ -46,59 +46,81 @@ var exceeded = framework.NewStatus(framework.Unschedulable, "node(s) exceed max 
 // attached identifies a volume of a driver.
 type attached struct{ driver, handle string }
 
-func (p *Plugin) PreFilter(_ context.Context, _ *framework.CycleState, pod *framework.PodInfo) (*framework.PreFilterResult, *framework.Status) {
-	if !attaches(pod) {
+// wanted are the volumes that the pod brings, by driver.
+type wanted map[string]map[attached]struct{}
+
+func (w wanted) Clone() framework.StateData { return w }
+
+func (p *Plugin) PreFilter(_ context.Context, cs *framework.CycleState, pod *framework.PodInfo) (*framework.PreFilterResult, *framework.Status) {
+	all := map[attached]struct{}{}
+	if attaches(pod) {
+		p.collect(pod, all)
+	}
+	if len(all) == 0 {
 		return nil, framework.NewStatus(framework.Skip)
 	}
+	w := wanted{}
+	for v := range all {
+		if w[v.driver] == nil {
+			w[v.driver] = map[attached]struct{}{}
+		}
+		w[v.driver][v] = struct{}{}
+	}
+	cs.Write(Name, w)
 	return nil, nil
 }
 
-// Filter rejects a node where the pod's new volumes would be too many.
-func (p *Plugin) Filter(_ context.Context, _ *framework.CycleState, pod *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
-	limits := p.limits(node.Name())
-	if len(limits) == 0 {
+// Filter rejects a node where the pod's new volumes would be too many. The node's
+// pods are only looked at when their claims and disks are so many that it may be.
+func (p *Plugin) Filter(_ context.Context, cs *framework.CycleState, _ *framework.PodInfo, node *framework.NodeInfo) *framework.Status {
+	w, _ := framework.Read[wanted](cs, Name)
+	n, ok := p.nodes.Cached("", node.Name())
+	if !ok || len(w) == 0 {
 		return nil
 	}
-	wanted := map[attached]struct{}{}
-	p.collect(pod, wanted)
-	used := map[attached]struct{}{}
-	for _, other := range node.Pods {
-		p.collect(other, used)
-	}
-	counts := map[string]int32{}
-	for v := range used {
-		counts[v.driver]++
-	}
-	grown := map[string]bool{}
-	for v := range wanted {
-		if _, ok := used[v]; !ok {
-			counts[v.driver]++
-			grown[v.driver] = true
+	var used map[attached]struct{}
+	for i := range n.Spec.Drivers {
+		d := &n.Spec.Drivers[i]
+		news := w[d.Name]
+		if len(news) == 0 || d.Allocatable == nil || d.Allocatable.Count == nil {
+			continue
 		}
-	}
-	for driver := range grown {
-		if limit, ok := limits[driver]; ok && counts[driver] > limit {
+		limit := int(*d.Allocatable.Count)
+		if len(node.Claims)+node.Disks+len(news) <= limit {
+			continue
+		}
+		if used == nil {
+			used = p.used(node)
+		}
+		if tooMany(used, d.Name, news, limit) {
 			return exceeded
 		}
 	}
 	return nil
 }
 
-func (p *Plugin) limits(node string) map[string]int32 {
-	n, ok := p.nodes.Cached("", node)
-	if !ok {
-		return nil
+func (p *Plugin) used(node *framework.NodeInfo) map[attached]struct{} {
+	used := map[attached]struct{}{}
+	for _, pod := range node.Pods {
+		p.collect(pod, used)
 	}
-	var limits map[string]int32
-	for _, d := range n.Spec.Drivers {
-		if d.Allocatable != nil && d.Allocatable.Count != nil {
-			if limits == nil {
-				limits = map[string]int32{}
-			}
-			limits[d.Name] = *d.Allocatable.Count
+	return used
+}
+
+func tooMany(used map[attached]struct{}, driver string, news map[attached]struct{}, limit int) bool {
+	count, grown := 0, false
+	for v := range used {
+		if v.driver == driver {
+			count++
 		}
 	}
-	return limits
+	for v := range news {
+		if _, ok := used[v]; !ok {
+			count++
+			grown = true
+		}
+	}
+	return grown && count > limit
 }
 
 // collect adds the CSI volumes of a pod, with those of the old plugins that drivers
