@@ -173,6 +173,8 @@ e2e: build images clients
 	@PROA_E2E=required $(COMPILED) unshare -n sh -c 'ip link set lo up && exec $(GO) test -trimpath -count=1 -timeout 5m ./internal/kubelet'
 	$(call say,e2e,test/e2e)
 	@PROA_E2E=required $(COMPILED) $(GO) test -trimpath -count=1 -timeout 30m ./test/e2e
+	$(call say,e2e,test/node)
+	@PROA_E2E=required $(COMPILED) $(GO) test -trimpath -count=1 -timeout 10m ./test/node
 	$(call say,e2e,test/datastore)
 	@PROA_E2E=required $(COMPILED) $(GO) test -trimpath -count=1 -timeout 10m ./test/datastore
 	$(call say,e2e,test/identity)
@@ -192,14 +194,18 @@ features: | check-go
 # `make test` has what it once wrote instead (internal/apiserver/registry/testdata) ----------------
 
 .PHONY: peers test-peers
-peers: | check-go ## build/peers/storage
+peers: | check-go ## upstream's storage library and cloud-controller-manager
 	$(call say,build,build/peers/storage)
 	@mkdir -p build/peers
 	@cd test/peers/upstream && CGO_ENABLED=0 $(GO) build -trimpath -o ../../../build/peers/storage ./storage
+	$(call say,build,build/peers/cloud-controller-manager)
+	@cd test/peers/cloudmanager && CGO_ENABLED=0 $(GO) build -trimpath -o ../../../build/peers/cloud-controller-manager .
 
-test-peers: proa peers ## objects that upstream wrote, Proa rewrote and upstream reads
+test-peers: proa peers ## objects that upstream wrote, Proa rewrote and upstream reads; upstream's cloud-controller-manager
 	$(call say,test,test/datastore)
 	@PROA_E2E=required PROA_PEERS=required $(GO) test -count=1 -timeout 10m -run Upstream ./test/datastore
+	$(call say,test,internal/cli/byname)
+	@PROA_PEERS=required $(COMPILED) $(GO) test -trimpath -count=1 -timeout 10m -run Cloud ./internal/cli/byname
 
 # ---- other people's programs that the end-to-end tests run against Proa ---------------------------------
 

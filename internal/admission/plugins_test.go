@@ -39,6 +39,13 @@ func resources(requests, limits corev1.ResourceList) func(*corev1.Pod) {
 	}
 }
 
+// whole gives a pod resources of its own, besides those of its containers.
+func whole(requests, limits corev1.ResourceList) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.Resources = &corev1.ResourceRequirements{Requests: requests, Limits: limits}
+	}
+}
+
 func limits(items ...corev1.LimitRangeItem) *corev1.LimitRange {
 	return &corev1.LimitRange{ObjectMeta: meta("ns", "l"), Spec: corev1.LimitRangeSpec{Limits: items}}
 }
@@ -76,6 +83,11 @@ func TestLimitRanger(t *testing.T) {
 		{"within", container(corev1.LimitRangeItem{Min: list("cpu", "1"), Max: list("cpu", "2")}), pod(resources(list("cpu", "1"), list("cpu", "2"))), ""},
 		{"a pod's sum above the maximum", limits(corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: list("cpu", "1")}), pod(resources(list("cpu", "1"), list("cpu", "2"))),
 			`pods "p" is forbidden: maximum cpu usage per Pod is 1, but limit is 2`},
+		{"a pod as a whole above the maximum", limits(corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: list("cpu", "1")}),
+			pod(resources(list("cpu", "100m"), list("cpu", "500m")), whole(list("cpu", "1"), list("cpu", "2"))),
+			`pods "p" is forbidden: maximum cpu usage per Pod is 1, but limit is 2`},
+		{"a pod as a whole that asks for more than its containers do", limits(corev1.LimitRangeItem{Type: corev1.LimitTypePod, Min: list("memory", "1Gi")}),
+			pod(resources(list("memory", "1Mi"), nil), whole(list("memory", "2Gi"), nil)), ""},
 		{"a claim above the maximum", limits(corev1.LimitRangeItem{Type: corev1.LimitTypePersistentVolumeClaim, Max: list("storage", "1Gi")}), claim("2Gi"),
 			`persistentvolumeclaims "c" is forbidden: maximum storage usage per PersistentVolumeClaim is 1Gi, but request is 2Gi`},
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"proa/internal/auth/authtest"
@@ -61,6 +62,13 @@ func TestResourceQuota(t *testing.T) {
 			`pods "p" is forbidden: exceeded quota: q, requested: limits.memory=2Gi,requests.cpu=1500m, used: limits.memory=0,requests.cpu=1, limited: limits.memory=1Gi,requests.cpu=2`},
 		{"a resource that is not stated", quotaOf(list("cpu", "2", "limits.memory", "1Gi")), write{obj: pod()},
 			`pods "p" is forbidden: failed quota: q: must specify cpu for: c; limits.memory for: c`},
+		{"a pod as a whole need not state it of its containers", quotaOf(list("requests.cpu", "2", "limits.memory", "1Gi")), write{obj: pod(whole(list("cpu", "1"), list("cpu", "1")))}, ""},
+		{"a pod as a whole that asks for too much", quotaOf(list("requests.cpu", "2", "limits.cpu", "9")),
+			write{obj: pod(resources(list("cpu", "1m"), list("cpu", "1m")), whole(list("cpu", "1500m"), list("cpu", "3")))},
+			`pods "p" is forbidden: exceeded quota: q, requested: requests.cpu=1500m, used: requests.cpu=1, limited: requests.cpu=2`},
+		{"local storage", quotaOf(list("requests.ephemeral-storage", "1Gi", "limits.ephemeral-storage", "9Gi")),
+			write{obj: pod(resources(list("ephemeral-storage", "2Gi"), list("ephemeral-storage", "3Gi")))},
+			`pods "p" is forbidden: exceeded quota: q, requested: requests.ephemeral-storage=2Gi, used: requests.ephemeral-storage=0, limited: requests.ephemeral-storage=1Gi`},
 		{"best effort pods only", quotaOf(list("pods", "0"), scoped(corev1.ResourceQuotaScopeBestEffort)), write{obj: pod()},
 			`pods "p" is forbidden: exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0`},
 		{"not best effort pods only", quotaOf(list("pods", "0"), scoped(corev1.ResourceQuotaScopeNotBestEffort)), write{obj: pod()}, ""},
@@ -80,6 +88,14 @@ func TestResourceQuota(t *testing.T) {
 			checkError(t, newWorld(t, nil, existing, ended, tt.quota).run(t, tt.attributes(t), false), tt.want)
 		})
 	}
+}
+
+func TestOverheadCountsInQuotas(t *testing.T) {
+	class := &nodev1.RuntimeClass{ObjectMeta: meta("", "vm"), Handler: "vm", Overhead: &nodev1.Overhead{PodFixed: list("cpu", "100m", "memory", "1Gi")}}
+	w := newWorld(t, nil, quotaOf(list("requests.cpu", "150m", "limits.memory", "2Gi")), class)
+	p := pod(resources(list("cpu", "100m"), list("memory", "1Gi")), func(p *corev1.Pod) { p.Spec.RuntimeClassName = new("vm") })
+	checkError(t, w.run(t, write{obj: p}.attributes(t), false),
+		`pods "p" is forbidden: exceeded quota: q, requested: requests.cpu=200m, used: requests.cpu=0, limited: requests.cpu=150m`)
 }
 
 func TestAQuotaIsNeverOverdrawn(t *testing.T) {

@@ -117,6 +117,19 @@ type Resource struct {
 	// means a DNS subdomain.
 	ValidateName func(name string, prefix bool) []string
 
+	// ChecksNameOnUpdate has ValidateName judge generateName on updates, too, as
+	// upstream's kinds do whose update validates the whole object again.
+	ChecksNameOnUpdate bool
+
+	// ChecksMeta is set for kinds whose Validate and ValidateUpdate judge metadata,
+	// too: of a new object they alone, of an update they besides. What both find is
+	// told twice, as upstream does of kinds without declared rules.
+	ChecksMeta bool
+
+	// Settle gives an object that is valid the form it is stored in. It may not
+	// change what the object means. Nil: it stays as it is.
+	Settle func(Object)
+
 	// Warnings returns texts for the Warning header. Nil: none. Old is nil on create.
 	Warnings func(obj, old Object) []string
 
@@ -229,6 +242,10 @@ type Served struct {
 	// ToHub and FromHub return new objects and lose nothing on a round trip.
 	ToHub, FromHub func(Object) (Object, error)
 	Default        func(Object) // of the served version, before ToHub
+
+	// Strict holds names to DNS subdomains and finalizers to domains in this
+	// version, whatever the Resource says.
+	Strict bool
 
 	// Validate and ValidateUpdate take the place of the Resource's for writes in
 	// this version. Nil: the Resource's hold for it, too.

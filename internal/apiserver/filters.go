@@ -48,6 +48,9 @@ func (s *Server) chain(h http.Handler) http.Handler {
 	} else {
 		filters = append(filters, s.withAuditRecord, s.withAuthentication, s.withAudit)
 	}
+	if s.config.Tracer != nil {
+		filters = append(filters, s.withTracing)
+	}
 	filters = append(filters, s.withImpersonation, s.withTimeout, s.withLimit(), s.withAuthorization, withWarnings)
 	for i := len(filters) - 1; i >= 0; i-- {
 		h = filters[i](h)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sort"
 	"strings"
+
+	"proa/internal/apiserver/slis"
 )
 
 // Check is one part of the server's health.
@@ -22,11 +24,11 @@ type Check struct {
 // health answers /healthz, /livez, /readyz and a path per check.
 type health struct {
 	live, ready []Check
-	slis        *slis
+	slis        *slis.SLIs
 }
 
 func newHealth(checks []Check, ending context.Context) *health {
-	h := &health{slis: newSLIs()}
+	h := &health{slis: slis.New()}
 	ping := Check{Name: "ping", Check: func(context.Context) error { return nil }}
 	h.live, h.ready = []Check{ping}, []Check{ping}
 	for _, c := range checks {
@@ -79,7 +81,7 @@ func (h *health) serve(w http.ResponseWriter, r *http.Request, path string) erro
 	failed := []string{}
 	for _, c := range h.checks(endpoint) {
 		err := c.Check(r.Context())
-		h.slis.note(endpoint, c.Name, err)
+		h.slis.Note(endpoint, c.Name, err)
 		switch {
 		case slices.Contains(excluded, c.Name):
 			fmt.Fprintf(&report, "[+]%s excluded: ok\n", c.Name)
@@ -115,7 +117,7 @@ func (h *health) serveOne(w http.ResponseWriter, r *http.Request, endpoint, name
 			continue
 		}
 		err := c.Check(r.Context())
-		h.slis.note(endpoint, name, err)
+		h.slis.Note(endpoint, name, err)
 		if err != nil {
 			w.WriteHeader(http.StatusInternalServerError)
 			fmt.Fprintf(w, "internal server error: %v\n", err)

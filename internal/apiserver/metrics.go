@@ -19,6 +19,7 @@ import (
 	"proa/internal/apis"
 	"proa/internal/apis/feature"
 	"proa/internal/apiserver/request"
+	"proa/internal/cardinality"
 	"proa/internal/store"
 )
 
@@ -57,7 +58,7 @@ func waitedFor(w http.ResponseWriter, d time.Duration) {
 	}
 }
 
-func newMetrics(r *prometheus.Registry, gates feature.Gates) (*metrics, error) {
+func newMetrics(r *prometheus.Registry, gates feature.Gates, limits *cardinality.Limits) (*metrics, error) {
 	if r == nil {
 		r = prometheus.NewRegistry()
 	}
@@ -65,7 +66,7 @@ func newMetrics(r *prometheus.Registry, gates feature.Gates) (*metrics, error) {
 	m := &metrics{
 		register: r.Register, series: map[subject]*series{}, counters: map[subject]prometheus.Counter{},
 		// upstream's libraries, the process and the Go runtime are in the registry that all servers of a process share
-		Handler: promhttp.HandlerFor(prometheus.Gatherers{r, legacyregistry.DefaultGatherer}, promhttp.HandlerOpts{}),
+		Handler: promhttp.HandlerFor(limits.Limit(prometheus.Gatherers{r, legacyregistry.DefaultGatherer}), promhttp.HandlerOpts{}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "apiserver_request_total",
 			Help: "Requests by verb, group, version, resource, scope and response code.",
@@ -94,7 +95,7 @@ func newMetrics(r *prometheus.Registry, gates feature.Gates) (*metrics, error) {
 		Name: "apiserver_response_sizes", Help: "Bytes of answers.", Buckets: prometheus.ExponentialBuckets(1000, 10, 7),
 	}, append(what[:len(what):len(what)], "component"))
 	m.consistent = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "apiserver_watch_cache_consistent_read_total", Help: "Lists of the newest state that were answered from memory.",
+		Name: "apiserver_watch_cache_consistent_read_total", Help: "Lists of the newest state, by whether memory was too far behind and the store's server was read.",
 	}, []string{"group", "resource", "success", "fallback"})
 	for _, c := range []prometheus.Collector{m.sli, m.sizes, m.consistent, m.dropped, m.requests, m.duration, m.inFlight, m.longRunning, features(gates)} {
 		if err := r.Register(c); err != nil {

@@ -16,6 +16,7 @@ import (
 	"proa/internal/apis"
 	"proa/internal/apiserver/fairness"
 	"proa/internal/apiserver/request"
+	"proa/internal/verbosity"
 )
 
 // serve answers a request that all filters let pass.
@@ -60,6 +61,10 @@ func (s *Server) servePath(w http.ResponseWriter, r *http.Request, path string) 
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	if s.fairness != nil && strings.HasPrefix(path, fairness.DumpPath) {
 		return foundOr(s.fairness.ServeDump(w, r), nil)
+	}
+	if path == "/debug/flags/v" {
+		verbosity.ServeHTTP(w, r)
+		return nil
 	}
 	if first == "debug" {
 		return servePprof(w, r, path)

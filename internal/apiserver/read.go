@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -23,6 +24,7 @@ import (
 	"proa/internal/apiserver/table"
 	"proa/internal/latency"
 	"proa/internal/store"
+	"proa/internal/tracing"
 )
 
 // decode reads query parameters into options by a conversion of apimachinery's.
@@ -62,6 +64,8 @@ func (c *call) writeItem(code int, item *store.Item) error {
 		return c.otherForm("not a list (*%s.%s)", c.body().Kind)
 	}
 	c.auditItem(item)
+	_, span := tracing.Start(c.r.Context(), "SerializeObject")
+	defer span.End(nil)
 	out := newSink(c.w, c.r, code, string(c.format.Media))
 	defer out.time.Track(latency.Serialization)()
 	var err error
@@ -154,13 +158,26 @@ func (c *call) list() error {
 		return err
 	}
 	list, err := c.s.config.Registry.List(c.r.Context(), c.req, opts)
+	if opts.ResourceVersion == "" && opts.Continue == "" {
+		c.countConsistent(list, err)
+	}
 	if err != nil {
 		return err
 	}
-	if opts.ResourceVersion == "" && opts.Continue == "" && list.Revision > 0 {
-		c.s.metrics.consistent.WithLabelValues(c.info.Group, c.info.Resource, "true", "false").Inc()
-	}
 	return c.writeList(listMeta(list), list.Items)
+}
+
+// countConsistent counts a list of the newest state. One that asked for what it cannot
+// have is none, and computed kinds are never old.
+func (c *call) countConsistent(list *registry.ItemList, err error) {
+	var through registry.ThroughError
+	fallback := errors.As(err, &through) || err == nil && list.Through
+	switch {
+	case err == nil && list.Revision == 0, err != nil && statusOf(err).Code < http.StatusInternalServerError:
+		return
+	}
+	c.s.metrics.consistent.WithLabelValues(c.info.Group, c.info.Resource,
+		strconv.FormatBool(err == nil), strconv.FormatBool(fallback)).Inc()
 }
 
 func listMeta(list *registry.ItemList) metav1.ListMeta {
@@ -176,6 +193,8 @@ func (c *call) writeList(meta metav1.ListMeta, items []*store.Item) error {
 		return c.otherForm("a list (*%s.%s)", c.listKind(c.body().Kind))
 	}
 	c.auditList(meta, items)
+	_, span := tracing.Start(c.r.Context(), "SerializeObject")
+	defer span.End(nil)
 	out := newSink(c.w, c.r, http.StatusOK, string(c.format.Media))
 	defer out.time.Track(latency.Serialization)()
 	if c.format.As == "Table" {

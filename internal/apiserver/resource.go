@@ -164,7 +164,9 @@ func (c *call) checkVerb(named bool) error {
 	return nil
 }
 
-func (c *call) dispatch() error {
+func (c *call) dispatch() error { return c.traced(c.perform) }
+
+func (c *call) perform() error {
 	switch c.info.Verb {
 	case "get":
 		return c.get()

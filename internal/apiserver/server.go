@@ -38,7 +38,9 @@ import (
 	"proa/internal/apiserver/http2"
 	"proa/internal/apiserver/openapi"
 	"proa/internal/apiserver/registry"
+	"proa/internal/cardinality"
 	"proa/internal/store"
+	"proa/internal/tracing"
 )
 
 // Config says what a Server serves. Registry and Store are required.
@@ -91,10 +93,15 @@ type Config struct {
 	// Checks are what /healthz, /livez and /readyz report besides ping.
 	Checks []Check
 
+	// Tracer makes spans of requests. Nil: nobody traces.
+	Tracer tracing.Provider
+
 	// Metrics gathers what /metrics shows besides what all servers of a process
 	// share: the process, the Go runtime and upstream's libraries. Nil: a registry
 	// of its own.
 	Metrics *prometheus.Registry
+	// MetricLabels are the values that labels show there. Nil: all.
+	MetricLabels *cardinality.Limits
 
 	RequestTimeout  time.Duration // of requests that are not long-running; default 60 s
 	MinWatch        time.Duration // shortest time limit of a watch that names none; default 30 min
@@ -170,7 +177,7 @@ func New(c Config) (*Server, error) {
 	s.started = c.Clock.Now()
 	s.health = newHealth(c.Checks, s.ending)
 	var err error
-	if s.metrics, err = newMetrics(c.Metrics, c.Features); err != nil {
+	if s.metrics, err = newMetrics(c.Metrics, c.Features, c.MetricLabels); err != nil {
 		return nil, fmt.Errorf("apiserver: %w", err)
 	}
 	s.deprecations = newDeprecations(c.Version)

@@ -58,6 +58,7 @@ Later starts use the certificate that the node got then.`,
 	flags.StringSliceVar(&options.Pins, "token-ca-cert-hash", nil, "hash of the cluster's authority (sha256:<hex>), one of which must match")
 	flags.StringVar(&options.Settings.NodeName, "node-name", "", "name of this node (default: the host name)")
 	flags.StringVar(&options.Settings.NodeIP, "node-ip", "", "address of this node (default: that towards the server)")
+	kubeletConfigFlag(cmd, &options.Settings)
 	flags.IntVar(&options.Settings.KubeletPort, "kubelet-port", 0, "port of the node agent (default 10250)")
 	cmd.MarkFlagsMutuallyExclusive("token", "token-file")
 	detachFlags(cmd, &detach, &progressFD)

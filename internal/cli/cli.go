@@ -23,6 +23,7 @@ var programs = map[string]func(args []string) int{
 	"kube-apiserver":          byname.APIServer,
 	"kube-controller-manager": byname.ControllerManager,
 	"kube-scheduler":          byname.Scheduler,
+	"kubelet":                 byname.Kubelet,
 }
 
 // Main runs the command line and returns the exit code.

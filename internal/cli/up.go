@@ -17,7 +17,9 @@ import (
 
 	"proa/internal/cluster"
 	"proa/internal/cluster/join"
+	"proa/internal/configfile"
 	"proa/internal/controlplane"
+	"proa/internal/verbosity"
 )
 
 // clusterFlags are the flags of every command that starts a part of a cluster.
@@ -36,6 +38,7 @@ func (f *clusterFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.IntVar(&f.settings.Port, "port", 0, "port of the API server (default 6443)")
 	flags.IntVar(&f.settings.KubeletPort, "kubelet-port", 0, "port of the node agent (default 10250)")
+	kubeletConfigFlag(cmd, &f.settings)
 	flags.StringVar(&f.settings.NodeName, "node-name", "", "name of this node (default: the host name)")
 	flags.StringVar(&f.settings.NodeIP, "node-ip", "", "address of this node (default: that of the default route)")
 	flags.StringVar(&f.settings.BindAddress, "bind-address", "", "address that the API server listens on (default: every address)")
@@ -90,6 +93,10 @@ func (f *clusterFlags) options() (cluster.Options, error) {
 	grant.Description = "Made at the start of the server"
 	o.Token = &grant
 	return o, nil
+}
+
+func kubeletConfigFlag(cmd *cobra.Command, s *cluster.Settings) {
+	cmd.Flags().Var((*configfile.Path)(&s.KubeletConfig), "kubelet-config", "KubeletConfiguration file for this node")
 }
 
 func dataDirFlag(cmd *cobra.Command, dir *string) {
@@ -207,7 +214,7 @@ func runUntilSignal(cmd *cobra.Command, layout cluster.Layout, node bool, progre
 		return err
 	}
 	defer logFile.Close()
-	slog.SetDefault(slog.New(slog.NewTextHandler(logFile, nil)))
+	slog.SetDefault(slog.New(slog.NewTextHandler(logFile, &slog.HandlerOptions{Level: verbosity.Level()})))
 	klog.SetSlogLogger(slog.Default()) // borrowed libraries log through it
 	err = start(ctx, tell)
 	if err != nil {

@@ -73,13 +73,13 @@ func (n *node) join(a access) error {
 	if a.nodeCIDR.IsValid() {
 		podCIDRs = []string{a.nodeCIDR.String()}
 	}
+	configuration, err := n.configuration()
+	if err != nil {
+		return err
+	}
 	n.agent, err = kubelet.New(kubelet.Config{
 		API: a.api, Cache: view, NodeName: n.settings.NodeName, NodeIPs: []string{n.settings.NodeIP}, PodCIDRs: podCIDRs,
-		Runtime: n.runtime.Endpoint(),
-		RootDir: n.layout.Kubelet(), LogDir: filepath.Join(n.layout.Logs(), "pods"), ManifestDir: n.layout.Manifests(),
-		ImageDir: n.layout.Containerd(), CgroupRoot: n.layout.CgroupRoot(),
-		ClusterDNS: []string{n.settings.clusterDNS().String()}, ClusterDomain: n.settings.ClusterDomain,
-		Port: int32(n.settings.KubeletPort), Certificate: a.certificate, ClientCAs: a.clientCAs,
+		RootDir: n.layout.Kubelet(), Configuration: configuration, Certificate: a.certificate, ClientCAs: a.clientCAs,
 	})
 	return err
 }

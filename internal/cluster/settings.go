@@ -51,6 +51,8 @@ type Settings struct {
 	// APIServer has upstream's flags that were given, by name; see controlplane.Flags.
 	APIServer map[string]string `json:"apiServer,omitempty"`
 
+	// KubeletConfig is the path of a KubeletConfiguration for this node; empty: none.
+	KubeletConfig string `json:"kubeletConfig,omitempty"`
 	// SchedulerConfig is the path of a KubeSchedulerConfiguration; empty: upstream's defaults.
 	SchedulerConfig string `json:"schedulerConfig,omitempty"`
 	// Simulation of nodes; nil: none.
@@ -104,6 +106,7 @@ func (s *Settings) settleFrom(stored Settings) error {
 		{"--feature-gates", &stored.FeatureGates, &s.FeatureGates, false},
 		{"--runtime-config", &stored.RuntimeConfig, &s.RuntimeConfig, false},
 		{"--event-ttl", &stored.EventTTL, &s.EventTTL, false},
+		{"--kubelet-config", &stored.KubeletConfig, &s.KubeletConfig, false},
 		{"--scheduler-config", &stored.SchedulerConfig, &s.SchedulerConfig, false},
 	} {
 		switch {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,6 +45,7 @@ import (
 	"proa/internal/controllers/legacytokentracking"
 	"proa/internal/store"
 	"proa/internal/store/encryption"
+	"proa/internal/store/etcd"
 )
 
 // Config says what a control plane is made of. Engine and Listener are required.
@@ -95,6 +97,8 @@ type ControlPlane struct {
 	// set before Run; DaemonChecks, unless another set is.
 	Components map[string]ComponentCheck
 
+	engine      store.Engine
+	emptied     func() // waits for the last answers of the waiting room
 	storeChecks []apiserver.Check
 	config      Config
 	catalogue   *apis.Catalogue
@@ -123,8 +127,12 @@ func Open(ctx context.Context, c Config) (*ControlPlane, error) {
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
 	}
+	if c.Server.Metrics == nil {
+		c.Server.Metrics = prometheus.NewRegistry()
+	}
 	cp := &ControlPlane{Components: DaemonChecks(), config: c, catalogue: builtin.Serving(c.Gates, c.Runtime)}
 	if err := cp.open(ctx); err != nil {
+		cp.emptied()
 		c.Listener.Close()
 		return nil, err
 	}
@@ -132,14 +140,24 @@ func Open(ctx context.Context, c Config) (*ControlPlane, error) {
 }
 
 func (cp *ControlPlane) open(ctx context.Context) error {
+	leave, empty := openWaitingRoom(cp.config.Listener, cp.config.Server.TLS)
+	defer leave()
+	cp.emptied = empty
 	engine, err := cp.config.Engine(cp.catalogue)
 	if err != nil {
 		return fmt.Errorf("open store: %w", err)
+	}
+	if shared, ok := engine.(*etcd.Engine); ok && cp.config.Server.Tracer != nil {
+		if err := shared.Trace(cp.config.Server.Tracer); err != nil {
+			engine.Close()
+			return err
+		}
 	}
 	if err := cp.openStore(ctx, engine); err != nil {
 		engine.Close()
 		return err
 	}
+	cp.engine = engine
 	cp.upkeep = append(cp.upkeep, newCompactor(engine, cp.Store, cp.config.Clock))
 	if cp.config.EventTTL >= 0 {
 		cp.upkeep = append(cp.upkeep, newExpiry(cp.Store, cp.config.EventTTL, cp.config.Clock))
@@ -176,12 +194,29 @@ func (cp *ControlPlane) assemble(ctx context.Context) (err error) {
 	if err := cp.Registry.Bootstrap(ctx); err != nil {
 		return fmt.Errorf("bootstrap objects: %w", err)
 	}
+	if err := cp.announce(ctx); err != nil {
+		return fmt.Errorf("bootstrap objects: %w", err)
+	}
 	if cp.aggregator, err = aggregator.New(aggregator.Config{Store: cp.Store, Certificate: cp.config.FrontProxy, ByAddress: cp.config.ServiceAddresses, Clock: cp.config.Clock}); err != nil {
 		return err
 	}
 	cp.addControllers()
 	cp.server, err = apiserver.New(cp.serverConfig())
 	return err
+}
+
+// announce leads the kubernetes Service to this server.
+func (cp *ControlPlane) announce(ctx context.Context) error {
+	if !cp.config.Registry.AdvertiseAddress.IsValid() {
+		return nil
+	}
+	shared, _ := cp.engine.(*etcd.Engine)
+	w := &whereabouts{
+		registry: cp.Registry, shared: shared, codec: registry.NewCodec(cp.catalogue),
+		self: cp.config.Registry.AdvertiseAddress.Unmap(), clock: cp.config.Clock,
+	}
+	cp.upkeep = append(cp.upkeep, w)
+	return w.announce(ctx)
 }
 
 func (cp *ControlPlane) authConfig() auth.Config {
@@ -220,6 +255,8 @@ func (cp *ControlPlane) makeNamespace(ctx context.Context, name string) error {
 func (cp *ControlPlane) registryConfig() registry.Config {
 	c := cp.config.Registry
 	c.Store, c.Catalogue, c.Admission, c.Authorizer, c.Clock = cp.Store, cp.catalogue, cp.chain, cp.Auth.Authorizer, cp.config.Clock
+	c.Metrics = cp.config.Server.Metrics
+	c.Place = etcd.Paths("/", builtinResources())
 	if addr, ok := cp.config.Listener.Addr().(*net.TCPAddr); ok && c.SecurePort == 0 {
 		c.SecurePort = addr.Port
 	}
@@ -252,6 +289,7 @@ func (cp *ControlPlane) addControllers() {
 		clustertrust.New(c, cp.config.Trust),
 		legacytokentracking.New(c),
 		cp.aggregator,
+		allocations{cp},
 	}
 	if cp.config.Gates.Enabled("APIServerIdentity") {
 		cp.components = append(cp.components, cp.identity())
@@ -325,8 +363,17 @@ func (cp *ControlPlane) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
+// lastSpans is how long the spans that wait may take to send at the end.
+const lastSpans = 2 * time.Second
+
 // Close releases the port and the store; nothing runs any more.
 func (cp *ControlPlane) Close() {
+	cp.emptied()
+	if t := cp.config.Server.Tracer; t != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), lastSpans)
+		defer cancel()
+		_ = t.Shutdown(ctx) // without the collector the spans are lost
+	}
 	cp.config.Listener.Close()
 	if err := cp.closeStore(); err != nil {
 		slog.Error("close store", "err", err)

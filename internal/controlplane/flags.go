@@ -1,13 +1,17 @@
 package controlplane
 
 import (
+	"context"
 	"strings"
 
+	"github.com/google/uuid"
 	"github.com/spf13/pflag"
 
 	"proa/internal/admission"
 	authflags "proa/internal/auth/flags"
+	"proa/internal/cardinality"
 	"proa/internal/configfile"
+	"proa/internal/tracing"
 )
 
 // Flags are upstream's flags of an API server that mean the same whatever starts
@@ -22,6 +26,8 @@ type Flags struct {
 		file            configfile.Path
 	}
 	endpointRouting bool
+	tracing         configfile.Path
+	metricLabels    cardinality.Flags
 	set             *pflag.FlagSet
 }
 
@@ -37,6 +43,8 @@ func (f *Flags) Add(fs *pflag.FlagSet) {
 	f.set.StringSliceVar(&f.admission.disable, "disable-admission-plugins", nil, "admission plugins that do not run although they do by default")
 	f.set.Var(&f.admission.file, "admission-control-config-file", "file with an AdmissionConfiguration: configurations of admission plugins")
 	f.set.BoolVar(&f.endpointRouting, "enable-aggregator-routing", true, "call webhooks and extension servers at the endpoints of their Services; false: at the addresses of the Services, which this host has to be able to reach")
+	f.set.Var(&f.tracing, "tracing-config-file", "file with a TracingConfiguration: where spans of requests are sent, and of how many")
+	f.metricLabels.Add(f.set)
 	fs.AddFlagSet(f.set)
 }
 
@@ -60,6 +68,14 @@ func (f *Flags) Apply(c *Config) error {
 		return err
 	}
 	c.ServiceAddresses = !f.endpointRouting
+	if c.Server.MetricLabels, err = f.metricLabels.Limits(); err != nil {
+		return err
+	}
+	if f.tracing != "" {
+		if c.Server.Tracer, err = tracing.Open(context.Background(), string(f.tracing), uuid.NewString()); err != nil {
+			return err
+		}
+	}
 	c.Server.Flags = f.inForce()
 	if err := f.auth.Apply(&c.Auth); err != nil {
 		return err

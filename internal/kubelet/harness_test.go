@@ -27,6 +27,7 @@ import (
 	"proa/internal/apis/builtin"
 	apiregistry "proa/internal/apiserver/registry"
 	"proa/internal/client"
+	"proa/internal/kubelet/config"
 	"proa/internal/store"
 	"proa/internal/store/memory"
 )
@@ -234,10 +235,14 @@ func (w *world) dirs() []os.DirEntry {
 }
 
 func (w *world) start() {
+	conf := &config.Configuration{
+		ContainerRuntimeEndpoint: "unix://" + shared.socket, PodLogsDir: filepath.Join(w.root, "logs"), StaticPodPath: filepath.Join(w.root, "manifests"),
+		CgroupRoot: "/kubelet-test", ClusterDNS: []string{"10.96.0.10"}, ClusterDomain: "cluster.local",
+		HealthzPort: ptr.To[int32](0), FailSwapOn: ptr.To(false), MaxParallelImagePulls: ptr.To[int32](5), RegistryPullQPS: ptr.To[int32](0),
+	}
+	config.Default(conf)
 	c := Config{
-		API: w.api, NodeName: "n1", NodeIPs: []string{"127.0.0.1"}, Runtime: shared.socket,
-		RootDir: w.root, LogDir: filepath.Join(w.root, "logs"), ManifestDir: filepath.Join(w.root, "manifests"),
-		CgroupRoot: "/kubelet-test", ClusterDNS: []string{"10.96.0.10"},
+		API: w.api, NodeName: "n1", NodeIPs: []string{"127.0.0.1"}, Configuration: conf, RootDir: w.root,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo})),
 	}
 	w.change(&c)

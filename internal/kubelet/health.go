@@ -1,26 +1,27 @@
 package kubelet
 
 import (
-	"cmp"
 	"errors"
 	"sync/atomic"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
-	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
+
+	"proa/internal/apis/feature"
+	"proa/internal/kubelet/config"
 )
 
 // pulse tells whether the loop that keeps house still turns.
 type pulse struct {
 	clock clock.PassiveClock
+	every time.Duration
 	last  atomic.Int64 // Unix nanoseconds
 }
 
-func newPulse(c clock.PassiveClock) *pulse {
-	p := &pulse{clock: c}
+func newPulse(c clock.PassiveClock, every time.Duration) *pulse {
+	p := &pulse{clock: c, every: every}
 	p.beat()
 	return p
 }
@@ -29,61 +30,43 @@ func (p *pulse) beat() { p.last.Store(p.clock.Now().UnixNano()) }
 
 // check is an error when the loop missed two of its turns.
 func (p *pulse) check() error {
-	if p.clock.Since(time.Unix(0, p.last.Load())) > 2*houseInterval {
+	if p.clock.Since(time.Unix(0, p.last.Load())) > 2*p.every {
 		return errors.New("sync Loop took longer than expected")
 	}
 	return nil
 }
 
-// configuration is what this agent is configured to do, as upstream's kind says
-// it. What that kind has and this agent does not is left out, intervals too,
-// which the kind itself would show as 0s.
-func (k *Kubelet) configuration(systemd bool) (map[string]any, error) {
-	c := &k.c
-	driver := "cgroupfs"
-	if systemd {
-		driver = "systemd"
+// configured is the configuration as /configz shows it, with the cgroup driver
+// that the runtime has.
+func configured(c *config.Configuration, systemd bool) (map[string]any, error) {
+	shown := c.DeepCopy()
+	if shown.CgroupDriver = cgroupfsDriver; systemd {
+		shown.CgroupDriver = systemdDriver
 	}
-	out := &kubeletv1beta1.KubeletConfiguration{
-		TypeMeta:      metav1.TypeMeta{APIVersion: kubeletv1beta1.SchemeGroupVersion.String(), Kind: "KubeletConfiguration"},
-		StaticPodPath: c.ManifestDir, Address: c.Address, Port: c.Port,
-		Authentication: kubeletv1beta1.KubeletAuthentication{
-			Anonymous: kubeletv1beta1.KubeletAnonymousAuthentication{Enabled: ptr.To(false)},
-			Webhook:   kubeletv1beta1.KubeletWebhookAuthentication{Enabled: ptr.To(true)},
-		},
-		Authorization: kubeletv1beta1.KubeletAuthorization{Mode: kubeletv1beta1.KubeletAuthorizationModeWebhook},
-		ClusterDomain: c.ClusterDomain, ClusterDNS: c.ClusterDNS, ContainerRuntimeEndpoint: c.Runtime,
-		CgroupRoot: c.CgroupRoot, CgroupDriver: driver, CgroupsPerQOS: ptr.To(!c.NoCgroups),
-		MaxPods: int32(c.MaxPods), PodPidsLimit: ptr.To(c.PodPidsLimit), ResolverConfig: ptr.To(c.ResolvConf),
-		SerializeImagePulls: ptr.To(false), MaxParallelImagePulls: ptr.To(int32(cmp.Or(c.ParallelPulls, 5))),
-		AllowedUnsafeSysctls: c.UnsafeSysctls, SeccompDefault: ptr.To(c.SeccompDefault), ProviderID: c.ProviderID,
-		PodLogsDir: c.LogDir, FailCgroupV1: ptr.To(false), RegisterNode: ptr.To(true), RegisterWithTaints: c.NodeTaints,
-	}
-	if c.PodPidsLimit == 0 {
-		out.PodPidsLimit = ptr.To[int64](-1)
-	}
-	out.NodeStatusReportFrequency = metav1.Duration{Duration: 5 * time.Minute}
-	out.NodeLeaseDurationSeconds = 40
-	out.SyncFrequency = metav1.Duration{Duration: houseInterval}
-	shown, err := runtime.DefaultUnstructuredConverter.ToUnstructured(out)
-	if err != nil {
-		return nil, err
-	}
-	withoutZero(shown)
-	return shown, nil
+	return runtime.DefaultUnstructuredConverter.ToUnstructured(shown)
 }
 
-func withoutZero(object map[string]any) {
-	for key, value := range object {
-		switch value := value.(type) {
-		case map[string]any:
-			if withoutZero(value); len(value) == 0 {
-				delete(object, key)
-			}
-		case string:
-			if value == "0s" {
-				delete(object, key)
-			}
+// features is the metric of the feature gates.
+func features(gates feature.Gates) prometheus.Collector {
+	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "kubernetes_feature_enabled", Help: "[BETA] This metric records the data about the stage and enablement of a k8s feature.",
+	}, []string{"name", "stage"})
+	for _, f := range gates.All() {
+		on := 0.0
+		if f.Enabled {
+			on = 1
 		}
+		g.WithLabelValues(f.Name, f.Stage).Set(on)
 	}
+	return g
+}
+
+// losingSupport is the metric of a runtime that upstream's release 1.38 no longer
+// takes, because it does not tell its cgroup driver.
+func losingSupport() prometheus.Collector {
+	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "kubelet_cri_losing_support", Help: "[ALPHA] the Kubernetes version that the currently running CRI implementation will lose support on if not upgraded.",
+	}, []string{"version"})
+	g.WithLabelValues("1.38.0").Set(1)
+	return g
 }

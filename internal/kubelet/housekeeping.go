@@ -2,7 +2,6 @@ package kubelet
 
 import (
 	"context"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -11,13 +10,11 @@ import (
 	"k8s.io/kubectl/pkg/util/qos"
 )
 
-// houseInterval is how often everything is compared with everything, in case
-// an event was lost.
-const houseInterval = time.Minute
-
+// keepHouse compares everything with everything once in syncFrequency, in case an
+// event was lost.
 func (k *Kubelet) keepHouse(ctx context.Context, p *parts) error {
 	defer p.objects.Close()
-	tick := k.c.Clock.NewTicker(houseInterval)
+	tick := k.c.Clock.NewTicker(k.c.Configuration.SyncFrequency.Duration)
 	defer tick.Stop()
 	for {
 		p.pulse.beat()

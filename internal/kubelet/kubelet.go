@@ -2,12 +2,14 @@
 // node, through a CRI runtime, and reports how they and the node are doing.
 //
 //	node        the Node object, its conditions and lease
+//	config      what it is told to do
 //	static      pods from a directory, and their mirrors
 //	admit       may this pod run here
 //	podworker   one goroutine per pod: read the runtime, plan, act
 //	cri         the runtime;  criconfig  what it is asked for
 //	images      pulls and image garbage collection
 //	probe       liveness, readiness, startup
+//	eviction    what ends pods so that the node lives
 //	status      pod status and its way to the API
 //	volumes, environment, objects, tokens   what containers see
 //	server, logs, stats                     what others ask the node
@@ -24,7 +26,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
@@ -39,47 +40,36 @@ import (
 
 	"proa/internal/apis"
 	"proa/internal/client"
+	"proa/internal/kubelet/config"
 )
 
 // Version is the Kubernetes version this agent behaves as.
 const Version = apis.KubernetesVersion
 
-// Config of a Kubelet. API, NodeName, NodeIPs and Runtime are required.
+// Config of a Kubelet. API, NodeName and NodeIPs are required.
 type Config struct {
 	API client.API
+	// Events takes the agent's events. Nil: API.
+	Events client.API
 	// Cache is shared with the process's other components, which run it. Nil:
 	// the agent has its own.
 	Cache    *client.Cache
 	NodeName string
 	NodeIPs  []string // the primary first, one per IP family
-	Runtime  string   // CRI endpoint: a unix socket
+	// Configuration is what upstream's agent would be told, defaulted and valid.
+	// Nil: the defaults.
+	Configuration *config.Configuration
 
 	RootDir      string // default /var/lib/kubelet
-	LogDir       string // of pods; default /var/log/pods
-	ManifestDir  string // static pods; empty: none
-	SeccompDir   string // default RootDir/seccomp
-	ImageDir     string // where the runtime keeps images, for disk pressure. May be empty
 	LocalVolumes string // where volumes of the class local-path lie; default RootDir/local-path
-	ResolvConf   string // default /etc/resolv.conf
-	CgroupRoot   string // default "/"; distinct for each cluster on the host
-	NoCgroups    bool   // leave cgroups to the runtime, where the host lets nobody make them
 	NodeLabels   map[string]string
-	NodeTaints   []corev1.Taint // set at registration
-	ProviderID   string
 	PodCIDRs     []string // set at registration
-	Reserved     corev1.ResourceList
-	MaxPods      int64 // default 110
-	PodPidsLimit int64 // 0: none
+	// Cloud leaves the node's addresses, and the last word on its registration,
+	// to a cloud controller manager. CloudIPs are addresses that it is told of.
+	Cloud    bool
+	CloudIPs []string
 
-	ClusterDNS     []string
-	ClusterDomain  string   // default cluster.local
-	UnsafeSysctls  []string // allowed besides the safe ones
-	SeccompDefault bool     // RuntimeDefault for containers that name no profile
-	ParallelPulls  int      // default 5
-
-	// The server's address, certificate and clients. Nil Certificate: no server.
-	Address     string // default all
-	Port        int32  // default 10250
+	// Certificate is what the server shows. Nil: no server.
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	ClientCAs   *x509.CertPool
 
@@ -101,10 +91,12 @@ type Kubelet struct {
 // New makes a Kubelet and asks its cache for informers, so it comes before the
 // cache's Run.
 func New(c Config) (*Kubelet, error) {
-	if c.API == nil || c.NodeName == "" || len(c.NodeIPs) == 0 || c.Runtime == "" {
-		return nil, errors.New("kubelet: API, NodeName, NodeIPs and Runtime are required")
+	if c.API == nil || c.NodeName == "" || len(c.NodeIPs) == 0 {
+		return nil, errors.New("kubelet: API, NodeName and NodeIPs are required")
 	}
-	setDefaults(&c)
+	if err := setDefaults(&c); err != nil {
+		return nil, err
+	}
 	k := &Kubelet{c: c, ownCache: c.Cache == nil}
 	if k.ownCache {
 		k.c.Cache = client.NewCache(c.API)
@@ -117,22 +109,15 @@ func New(c Config) (*Kubelet, error) {
 	return k, nil
 }
 
-func setDefaults(c *Config) {
-	str := func(p *string, def string) {
-		if *p == "" {
-			*p = def
-		}
+func setDefaults(c *Config) error {
+	if c.RootDir == "" {
+		c.RootDir = "/var/lib/kubelet"
 	}
-	str(&c.RootDir, "/var/lib/kubelet")
-	str(&c.LogDir, "/var/log/pods")
-	str(&c.SeccompDir, filepath.Join(c.RootDir, "seccomp"))
-	str(&c.ResolvConf, "/etc/resolv.conf")
-	str(&c.ClusterDomain, "cluster.local")
-	if c.MaxPods == 0 {
-		c.MaxPods = 110
+	if c.Configuration == nil {
+		c.Configuration = config.New()
 	}
-	if c.Port == 0 {
-		c.Port = 10250
+	if c.Events == nil {
+		c.Events = c.API
 	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
@@ -141,12 +126,13 @@ func setDefaults(c *Config) {
 		c.Log = slog.Default()
 	}
 	c.Log = c.Log.With("component", "kubelet")
+	return checkHost(c.Configuration)
 }
 
 // Run is the agent's life. It waits for the runtime, and ends with ctx; pods go on.
 func (k *Kubelet) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	recorder := client.NewRecorder(ctx, k.c.API, "kubelet", k.c.NodeName)
+	recorder := client.NewRecorder(ctx, k.c.Events, "kubelet", k.c.NodeName)
 	if k.ownCache {
 		g.Go(func() error { return k.c.Cache.Run(ctx) })
 	}
@@ -162,15 +148,11 @@ func (k *Kubelet) run(ctx context.Context, g *errgroup.Group, recorder record.Ev
 	if err != nil {
 		return err
 	}
-	var listener net.Listener
-	if k.c.Certificate != nil {
-		if listener, err = net.Listen("tcp", net.JoinHostPort(k.c.Address, strconv.Itoa(int(k.c.Port)))); err != nil {
-			return err
-		}
-		g.Go(func() error { return p.server.Run(ctx, listener) })
+	if err := k.serve(ctx, g, p); err != nil {
+		return err
 	}
 	for _, run := range []func(context.Context) error{
-		p.node.Run, p.workers.Run, p.probes.Run, p.writer.Run, p.volumes.Run, p.rotator.Run, p.collector.Run,
+		p.node.Run, p.workers.Run, p.probes.Run, p.writer.Run, p.volumes.Run, p.rotator.Run, p.collector.Run, p.eviction.Run,
 	} {
 		g.Go(func() error { return run(ctx) })
 	}
@@ -182,6 +164,30 @@ func (k *Kubelet) run(ctx context.Context, g *errgroup.Group, recorder record.Ev
 	return p.runtime.Follow(ctx, k.c.Clock, func() { k.relist(ctx, p) }, p.workers.Wake, func(err error) {
 		k.c.Log.Warn("runtime events", "err", err)
 	})
+}
+
+// serve opens the ports of the node.
+func (k *Kubelet) serve(ctx context.Context, g *errgroup.Group, p *parts) error {
+	c := k.c.Configuration
+	for _, port := range []struct {
+		open    bool
+		address string
+		number  int32
+		run     func(context.Context, net.Listener) error
+	}{
+		{k.c.Certificate != nil && *c.EnableServer, c.Address, c.Port, p.server.Run},
+		{*c.HealthzPort > 0, c.HealthzBindAddress, *c.HealthzPort, p.server.RunHealthz},
+	} {
+		if !port.open {
+			continue
+		}
+		listener, err := net.Listen("tcp", net.JoinHostPort(port.address, strconv.Itoa(int(port.number))))
+		if err != nil {
+			return err
+		}
+		g.Go(func() error { return port.run(ctx, listener) })
+	}
+	return nil
 }
 
 // begin starts the pods the API has for this node and those of the manifest

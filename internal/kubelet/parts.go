@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
@@ -22,10 +23,12 @@ import (
 	"proa/internal/client"
 	"proa/internal/kubelet/admit"
 	"proa/internal/kubelet/cgroups"
+	"proa/internal/kubelet/config"
 	"proa/internal/kubelet/cri"
 	"proa/internal/kubelet/criconfig"
 	"proa/internal/kubelet/environment"
 	"proa/internal/kubelet/events"
+	"proa/internal/kubelet/eviction"
 	"proa/internal/kubelet/images"
 	"proa/internal/kubelet/logs"
 	"proa/internal/kubelet/node"
@@ -47,6 +50,8 @@ type parts struct {
 	runtime   *cri.Runtime
 	node      *node.Agent
 	cgroups   *cgroups.Tree
+	stats     *stats.Provider
+	eviction  *eviction.Manager // nil while the parts are put together
 	objects   *objects.Cache
 	volumes   *volumes.Manager
 	images    *images.Puller
@@ -63,18 +68,24 @@ type parts struct {
 }
 
 func (k *Kubelet) assemble(ctx context.Context, recorder record.EventRecorder) (*parts, error) {
-	c := &k.c
-	for _, dir := range []string{c.RootDir, filepath.Join(c.RootDir, "pods"), c.LogDir} {
+	c, conf := &k.c, k.c.Configuration
+	for _, dir := range []string{c.RootDir, filepath.Join(c.RootDir, "pods"), conf.PodLogsDir} {
 		if err := os.MkdirAll(dir, 0o750); err != nil {
 			return nil, err
 		}
 	}
-	rt, err := cri.Dial(c.Runtime)
+	rt, err := cri.Connect(cri.Config{
+		Endpoint: conf.ContainerRuntimeEndpoint, Images: conf.ImageServiceEndpoint, Timeout: conf.RuntimeRequestTimeout.Duration,
+	})
 	if err != nil {
 		return nil, err
 	}
 	context.AfterFunc(ctx, func() { _ = rt.Close() }) // calls in flight end with ctx as well
-	systemd, name, err := k.meetRuntime(ctx, rt)
+	meeting, err := k.meetRuntime(ctx, rt)
+	if err != nil {
+		return nil, err
+	}
+	reserved, err := config.Reserved(conf)
 	if err != nil {
 		return nil, err
 	}
@@ -82,11 +93,16 @@ func (k *Kubelet) assemble(ctx context.Context, recorder record.EventRecorder) (
 	if err != nil {
 		return nil, err
 	}
-	p := &parts{runtime: rt, changed: make(chan struct{}, 1), pulse: newPulse(c.Clock)}
+	defence, err := newDefence(conf, &machine, reserved)
+	if err != nil {
+		return nil, err
+	}
+	p := &parts{runtime: rt, changed: make(chan struct{}, 1), pulse: newPulse(c.Clock, conf.SyncFrequency.Duration)}
+	maxPods := config.Pods(conf, machine.CPUs)
 	p.node = node.New(node.Config{
-		API: c.API, Runtime: rt, Name: c.NodeName, IPs: c.NodeIPs, Labels: c.NodeLabels, Taints: c.NodeTaints,
-		ProviderID: c.ProviderID, PodCIDRs: c.PodCIDRs, Port: c.Port, RootDir: c.RootDir, ImageDir: c.ImageDir,
-		MaxPods: c.MaxPods, Reserved: c.Reserved, Version: Version, Machine: machine,
+		API: c.API, Runtime: rt, Name: c.NodeName, IPs: c.NodeIPs, Labels: c.NodeLabels, Configuration: conf,
+		Cloud: c.Cloud, CloudIPs: c.CloudIPs, PodCIDRs: c.PodCIDRs, RootDir: c.RootDir,
+		MaxPods: maxPods, Reserved: reserved, KeptFree: defence.keptFree, Pressure: p.pressures, Version: Version, Machine: machine,
 		Recorder: recorder, Clock: c.Clock, Log: c.Log,
 	})
 	if cgroups.Version() == 1 {
@@ -96,62 +112,44 @@ func (k *Kubelet) assemble(ctx context.Context, recorder record.EventRecorder) (
 	if err != nil {
 		return nil, err
 	}
-	if !c.NoCgroups {
-		p.cgroups = cgroups.New(cgroups.Config{Root: c.CgroupRoot, Systemd: systemd, PodPids: c.PodPidsLimit})
-		if err := p.cgroups.Init(node.Allocatable(machine.Capacity(c.MaxPods), c.Reserved)); err != nil {
+	if *conf.CgroupsPerQOS {
+		p.cgroups = cgroups.New(cgroups.Config{Root: conf.CgroupRoot, Systemd: meeting.systemd, PodPids: max(*conf.PodPidsLimit, 0)})
+		if err := p.cgroups.Init(defence.podLimit); err != nil {
 			return nil, err
 		}
 		nodeCfg.CgroupParent = p.cgroups.Parent
 		recorder.Event(p.node.Reference(), corev1.EventTypeNormal, "NodeAllocatableEnforced", "Updated Node Allocatable limit across pods")
 	}
-	if p.userns, err = userns.New(filepath.Join(c.RootDir, "pods")); err != nil {
+	if p.userns, err = userns.New(filepath.Join(c.RootDir, "pods"), idsPerPod(conf)); err != nil {
 		return nil, err
 	}
-	k.assemblePods(p, recorder, nodeCfg, name)
-	config, err := k.configuration(systemd)
-	if err != nil {
+	if err := k.assemblePods(p, recorder, nodeCfg, meeting.name); err != nil {
 		return nil, err
 	}
-	k.assembleServer(p, config)
-	return p, nil
+	k.assembleDefence(p, defence, recorder)
+	return p, k.assembleServer(p, meeting)
 }
 
-// meetRuntime waits for the runtime's first answer: its name and cgroup driver.
-func (k *Kubelet) meetRuntime(ctx context.Context, rt *cri.Runtime) (systemd bool, name string, err error) {
-	wait := 20 * time.Millisecond
-	for {
-		v, err := rt.Version(ctx, &runtimeapi.VersionRequest{})
-		if err == nil {
-			name = v.RuntimeName
-			break
-		}
-		if wait > time.Second {
-			k.c.Log.Warn("wait for the container runtime", "endpoint", k.c.Runtime, "err", err)
-		}
-		select {
-		case <-ctx.Done():
-			return false, "", ctx.Err()
-		case <-k.c.Clock.After(wait):
-			wait = min(wait*3/2, 3*time.Second)
-		}
+// idsPerPod is the length of a user namespace.
+func idsPerPod(c *config.Configuration) uint32 {
+	if ns := c.UserNamespaces; ns != nil && ns.IDsPerPod != nil {
+		return uint32(*ns.IDsPerPod)
 	}
-	resp, err := rt.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
-	if err != nil {
-		// A runtime that does not tell uses what this host has used so far.
-		k.c.Log.Warn("runtime does not tell its cgroup driver, taking cgroupfs", "err", err)
-		return false, name, nil
-	}
-	return resp.Linux.GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD, name, nil
+	return userns.DefaultLength
 }
 
 func (k *Kubelet) nodeConfig(m *node.Machine) (*criconfig.Node, error) {
-	c := &k.c
+	c := k.c.Configuration
 	cfg := &criconfig.Node{
-		LogDir: c.LogDir, SeccompDir: c.SeccompDir, SeccompDefault: c.SeccompDefault,
-		ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain,
-		MemoryCapacity: m.Memory, HugePageSizes: m.HugePageSizes(), EnforceCPUQuota: true,
+		LogDir: c.PodLogsDir, SeccompDir: filepath.Join(k.c.RootDir, "seccomp"), SeccompDefault: *c.SeccompDefault,
+		ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain, DefaultSysctls: c.DefaultPodSysctls,
+		MemoryCapacity: m.Memory, HugePageSizes: m.HugePageSizes(), EnforceCPUQuota: *c.CPUCFSQuota,
+		KillTogether: cgroups.Version() == 2 && !ptr.Deref(c.SingleProcessOOMKill, false),
 	}
-	f, err := os.Open(c.ResolvConf)
+	if *c.ResolverConfig == "" {
+		return cfg, nil
+	}
+	f, err := os.Open(*c.ResolverConfig)
 	if errors.Is(err, fs.ErrNotExist) {
 		return cfg, nil
 	}
@@ -160,20 +158,21 @@ func (k *Kubelet) nodeConfig(m *node.Machine) (*criconfig.Node, error) {
 	}
 	defer f.Close()
 	if cfg.ResolvConf, err = criconfig.ParseResolvConf(f); err != nil {
-		return nil, fmt.Errorf("read %s: %w", c.ResolvConf, err)
+		return nil, fmt.Errorf("read %s: %w", *c.ResolverConfig, err)
 	}
 	return cfg, nil
 }
 
-func (k *Kubelet) assemblePods(p *parts, recorder record.EventRecorder, nodeCfg *criconfig.Node, runtimeName string) {
-	c := &k.c
+func (k *Kubelet) assemblePods(p *parts, recorder record.EventRecorder, nodeCfg *criconfig.Node, runtimeName string) error {
+	c, conf := &k.c, k.c.Configuration
 	p.objects = objects.New(objects.Config{API: c.API, Clock: c.Clock, Changed: func(uids []types.UID) { p.volumes.Changed(uids) }})
-	p.images = images.New(images.Config{Runtime: p.runtime, Secret: p.objects.Secret, Parallel: c.ParallelPulls, Recorder: recorder, Clock: c.Clock})
+	p.images = images.New(images.Config{Runtime: p.runtime, Secret: p.objects.Secret, Parallel: config.Pulls(conf),
+		QPS: *conf.RegistryPullQPS, Burst: conf.RegistryBurst, Recorder: recorder, Clock: c.Clock})
 	p.volumes = volumes.New(volumes.Config{
 		API: c.API, Source: p.objects, RootDir: c.RootDir, NodeName: c.NodeName, LocalRoot: c.LocalVolumes,
 		Tokens: tokens.New(tokens.Config{API: c.API, Clock: c.Clock}), Clock: c.Clock,
 		Node: p.node.Node, HostIPs: p.node.HostIPs,
-		PullImage: p.pullVolume, RecursiveReadOnly: p.recursiveReadOnly, IDMappings: p.idMappings,
+		UsageAge: conf.VolumeStatsAggPeriod.Duration, PullImage: p.pullVolume, RecursiveReadOnly: p.recursiveReadOnly, IDMappings: p.idMappings,
 	})
 	p.writer = status.NewWriter(k.pods, c.Clock, c.Log, 8, func(pod *corev1.Pod) (*corev1.Pod, bool) { return p.static.Mirror(pod) })
 	p.probes = probe.New(probe.Config{
@@ -184,7 +183,7 @@ func (k *Kubelet) assemblePods(p *parts, recorder record.EventRecorder, nodeCfg 
 		Runtime: p.runtime, RuntimeName: runtimeName, Node: nodeCfg, Volumes: p.volumes, Images: p.images,
 		Cgroups: p.cgroups, Probes: p.probes, Status: p.writer, Recorder: recorder, Clock: c.Clock, Log: c.Log,
 		Variables: k.variables(p), HostIPs: p.node.HostIPs, NetworkReady: p.node.NetworkReady,
-		Admit: admission(p.node, admit.Rules{UnsafeSysctls: c.UnsafeSysctls}),
+		Admit: admission(p.node, admit.Rules{UnsafeSysctls: conf.AllowedUnsafeSysctls, Pressure: p.pressures}),
 		Fits: func(pod *corev1.Pod, others []*corev1.Pod) (string, string) {
 			n, err := p.node.Node()
 			if err != nil {
@@ -192,16 +191,36 @@ func (k *Kubelet) assemblePods(p *parts, recorder record.EventRecorder, nodeCfg 
 			}
 			return admit.Resize(n, pod, others)
 		},
-		Handler: k.runtimeHandler, UserNamespace: p.userns.For, Released: p.released,
+		LongestBackoff: longestBackoff(conf), Handler: k.runtimeHandler, UserNamespace: p.userns.For, Released: p.released,
 	})
 	p.static = static.New(static.Config{
-		Dir: c.ManifestDir, NodeName: c.NodeName, Pods: client.Of[*corev1.Pod](c.API),
+		Dir: conf.StaticPodPath, Every: conf.FileCheckFrequency.Duration, NodeName: c.NodeName, Pods: client.Of[*corev1.Pod](c.API),
 		Default: func(pod *corev1.Pod) { client.ResourceOf[*corev1.Pod]().Default(pod) },
 		Node:    p.node.Node, Start: p.workers.Update, Stop: p.workers.Remove, Running: p.workers.Known,
 		Mirrored: p.writer.Again, Clock: c.Clock, Log: c.Log,
 	})
-	p.rotator = logs.NewRotator(logs.RotatorConfig{Runtime: p.runtime, Clock: c.Clock})
-	p.collector = &images.Collector{Runtime: p.runtime, Recorder: recorder, Node: p.node.Reference(), Clock: c.Clock, Log: c.Log, Wanted: p.volumeImages}
+	size, err := resource.ParseQuantity(conf.ContainerLogMaxSize)
+	if err != nil {
+		return err
+	}
+	p.rotator = logs.NewRotator(logs.RotatorConfig{
+		Runtime: p.runtime, MaxSize: size.Value(), MaxFiles: int(*conf.ContainerLogMaxFiles), Workers: int(*conf.ContainerLogMaxWorkers),
+		Interval: conf.ContainerLogMonitorInterval.Duration, Clock: c.Clock,
+	})
+	p.collector = &images.Collector{
+		Runtime: p.runtime, HighPercent: int(*conf.ImageGCHighThresholdPercent), LowPercent: int(*conf.ImageGCLowThresholdPercent),
+		MinAge: conf.ImageMinimumGCAge.Duration, MaxAge: conf.ImageMaximumGCAge.Duration,
+		Recorder: recorder, Node: p.node.Reference(), Clock: c.Clock, Log: c.Log, Wanted: p.volumeImages,
+	}
+	return nil
+}
+
+// longestBackoff between two starts of a container; 0: that of upstream.
+func longestBackoff(c *config.Configuration) time.Duration {
+	if d := c.CrashLoopBackOff.MaxContainerRestartPeriod; d != nil {
+		return d.Duration
+	}
+	return 0
 }
 
 // admission judges by the node as it is remembered, and looks anew before it refuses
@@ -220,21 +239,29 @@ func admission(n *node.Agent, rules admit.Rules) func(context.Context, *corev1.P
 }
 
 // assembleServer puts together what others ask the node.
-func (k *Kubelet) assembleServer(p *parts, config map[string]any) {
+func (k *Kubelet) assembleServer(p *parts, m meeting) error {
 	c := &k.c
-	provider := stats.New(stats.Config{
-		Runtime: p.runtime, Images: p.runtime.Images, NodeName: c.NodeName, RootDir: c.RootDir, Clock: c.Clock, Volumes: p.volumes.Usage,
-		PodStart: p.podStart,
-	})
+	gates, err := config.Gates(c.Configuration)
+	if err != nil {
+		return err
+	}
+	shown, err := configured(c.Configuration, m.systemd)
+	if err != nil {
+		return err
+	}
 	metrics, resources, probes := prometheus.NewRegistry(), prometheus.NewRegistry(), prometheus.NewRegistry()
-	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), p.counts())
-	resources.MustRegister(provider.Resource())
+	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), p.counts(), p.eviction.Metrics(), features(gates))
+	if m.old {
+		metrics.MustRegister(losingSupport())
+	}
+	resources.MustRegister(p.stats.Resource())
 	probes.MustRegister(p.probes.Metrics())
 	p.server = server.New(server.Config{
 		API: c.API, Runtime: p.runtime, NodeName: c.NodeName, Pods: p.podsNow, Certificate: c.Certificate, ClientCAs: c.ClientCAs, Clock: c.Clock,
-		Summary: provider.Summary, Metrics: metrics, Resource: resources, RemoveLocal: p.volumes.RemoveLocal,
-		Probes: probes, Healthy: p.pulse.check, Configz: config,
+		Summary: p.stats.Summary, Metrics: metrics, Resource: resources, RemoveLocal: p.volumes.RemoveLocal,
+		Probes: probes, Healthy: p.pulse.check, Configz: shown, Configuration: c.Configuration,
 	})
+	return nil
 }
 
 // podStart is when the node first saw a pod.

@@ -71,7 +71,10 @@ func (s *Scheduler) findNode(ctx context.Context, p *profile.Profile, state *fra
 	}
 	extended := s.extended(pod.Pod)
 	if !extended {
-		if node, known, err := s.fromBatch(ctx, p, state, pod, d); known || err != nil {
+		began := s.clock.Now()
+		node, known, err := s.fromBatch(ctx, p, state, pod, d)
+		s.batched(p.SchedulerName, known, began)
+		if known || err != nil {
 			return node, err
 		}
 	}

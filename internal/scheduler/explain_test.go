@@ -98,6 +98,9 @@ func TestMetricsHaveUpstreamsNames(t *testing.T) {
 # TYPE scheduler_schedule_attempts_total counter
 scheduler_schedule_attempts_total{profile="default-scheduler",result="scheduled"} 1
 scheduler_schedule_attempts_total{profile="default-scheduler",result="unschedulable"} 1
+# HELP scheduler_batch_attempts_total [ALPHA] Counts of results when we attempt to use batching.
+# TYPE scheduler_batch_attempts_total counter
+scheduler_batch_attempts_total{profile="default-scheduler",result="no_hint"} 2
 # HELP scheduler_pending_pods [STABLE] Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means number of pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods that the scheduler attempted to schedule and failed; 'gated' is the number of unschedulable pods that the scheduler never attempted to schedule because they are gated.
 # TYPE scheduler_pending_pods gauge
 scheduler_pending_pods{queue="active"} 0
@@ -107,7 +110,7 @@ scheduler_pending_pods{queue="unschedulable"} 1
 # HELP scheduler_unschedulable_pods [ALPHA] The number of unschedulable pods broken down by plugin name. A pod will increment the gauge for all plugins that caused it to not schedule and so this metric have meaning only when broken down by plugin.
 # TYPE scheduler_unschedulable_pods gauge
 scheduler_unschedulable_pods{plugin="NodeResourcesFit",profile="default-scheduler"} 1
-`), "scheduler_schedule_attempts_total", "scheduler_pending_pods", "scheduler_unschedulable_pods")
+`), "scheduler_schedule_attempts_total", "scheduler_batch_attempts_total", "scheduler_pending_pods", "scheduler_unschedulable_pods")
 	if err != nil {
 		t.Error(err)
 	}

@@ -22,9 +22,9 @@ const (
 type metrics struct {
 	attempts, algorithm, sli, tries         *prometheus.HistogramVec
 	points, plugins, hints, events, permits *prometheus.HistogramVec
-	evictions                               *prometheus.HistogramVec
+	evictions, batchTook                    *prometheus.HistogramVec
 	total, evaluations, incoming            *prometheus.CounterVec
-	evictionRounds                          *prometheus.CounterVec
+	evictionRounds, batches                 *prometheus.CounterVec
 	preemptions, afterFlush                 prometheus.Counter
 	victims                                 prometheus.Histogram
 	goroutines                              *prometheus.GaugeVec
@@ -70,6 +70,8 @@ func newMetrics() *metrics {
 		events:    histogram("event_handling_duration_seconds", "[ALPHA] Event handling latency in seconds.", 0.0001, 12, "event"),
 		permits:   histogram("permit_wait_duration_seconds", "[ALPHA] Duration of waiting on permit.", 0.001, 15, "result"),
 		evictions: histogram("preemption_goroutines_duration_seconds", "[ALPHA] Duration in seconds for running goroutines for the preemption.", 0.01, 20, "result"),
+		batchTook: histogram("get_node_hint_duration_seconds", "[ALPHA] Latency for getting a node hint.", 0.00001, 12, "hinted", "profile"),
+		batches:   counters("batch_attempts_total", "[ALPHA] Counts of results when we attempt to use batching.", "profile", "result"),
 		total: counters("schedule_attempts_total",
 			"[STABLE] Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, while 'error' means an internal scheduler problem.", "result", "profile"),
 		evaluations: counters("plugin_evaluation_total",
@@ -99,7 +101,7 @@ func (s *Scheduler) register(r prometheus.Registerer) error {
 		m.goroutines.WithLabelValues(work)
 	}
 	for _, c := range []prometheus.Collector{m.attempts, m.algorithm, m.sli, m.tries, m.total, m.evaluations, m.preemptions, m.victims,
-		m.points, m.plugins, m.hints, m.events, m.permits, m.evictions, m.incoming, m.evictionRounds, m.afterFlush, m.goroutines, gauges{s}} {
+		m.points, m.plugins, m.hints, m.events, m.permits, m.evictions, m.incoming, m.evictionRounds, m.afterFlush, m.goroutines, m.batches, m.batchTook, gauges{s}} {
 		if err := r.Register(c); err != nil {
 			return err
 		}
@@ -111,6 +113,17 @@ func (s *Scheduler) register(r prometheus.Registerer) error {
 func (s *Scheduler) attempted(profile, result string, began time.Time) {
 	s.metrics.total.WithLabelValues(result, profile).Inc()
 	s.metrics.attempts.WithLabelValues(result, profile).Observe(s.clock.Since(began).Seconds())
+}
+
+// batched notes whether an earlier pod's order of nodes answered for a pod, and how
+// long that took.
+func (s *Scheduler) batched(profile string, known bool, began time.Time) {
+	result := "no_hint"
+	if known {
+		result = "hint_used"
+	}
+	s.metrics.batches.WithLabelValues(profile, result).Inc()
+	s.metrics.batchTook.WithLabelValues(strconv.FormatBool(known), profile).Observe(s.clock.Since(began).Seconds())
 }
 
 // placed notes that a pod has been bound.

@@ -1,6 +1,10 @@
 package store
 
-import "context"
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/trace"
+)
 
 // Codec turns objects into what an engine keeps and back. It is used from many
 // goroutines at once. Encode is given objects without metadata.resourceVersion
@@ -39,6 +43,7 @@ type Op struct {
 type Txn struct {
 	Checks []Check
 	Ops    []Op
+	Span   trace.Span // what it is traced as a part of, nil for nothing
 
 	Revision int64
 	Err      error
@@ -93,12 +98,18 @@ type Historian interface {
 // Follower is an Engine with other writers. The store then publishes nothing
 // by itself: Follow hands over every transaction after a revision in revision
 // order, the store's own ones as the same pointers that Commit was given, and
-// Commit returns only after they were handed over. Follow ends with ctx.
+// Commit returns only after they were handed over. Follow ends with ctx, or with
+// ErrReplaced, upon which the store loads everything and follows from there.
 type Follower interface {
 	Engine
 	Follow(ctx context.Context, after int64, publish func(batch []*Txn) error) error
 
 	// Sync returns after everything that was committed before the call has been
-	// handed over, and says up to which revision.
+	// handed over, and says up to which revision. ErrBehind when it has to wait longer
+	// than a client should.
 	Sync(ctx context.Context) (int64, error)
+
+	// Read is Load of one place: a resource, in one namespace or in all of them; with
+	// a name, that object alone.
+	Read(ctx context.Context, place Key, revision int64, visit func(Record) error) (int64, error)
 }

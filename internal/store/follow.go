@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strconv"
+	"time"
 
 	"proa/internal/store/sharing"
 )
@@ -14,10 +15,42 @@ import (
 // would fall behind what is true.
 func (s *Store) follow(ctx context.Context, f Follower, after int64) {
 	err := f.Follow(ctx, after, s.publishFollowed)
+	for errors.Is(err, ErrReplaced) {
+		slog.Warn("The store begins anew", "err", err)
+		if after, err = s.restart(ctx); err == nil {
+			err = f.Follow(ctx, after, s.publishFollowed)
+		}
+	}
 	if err != nil && !errors.Is(err, context.Canceled) {
 		slog.Error("Store lost its engine", "err", err)
 	}
 	s.queue.close()
+}
+
+// restartAgain is how long a server that cannot be read is left alone.
+const restartAgain = time.Second
+
+// restart takes what the engine holds now for the whole state, and returns its
+// revision. What led to it is not known: all watches end with ErrCompacted.
+func (s *Store) restart(ctx context.Context) (int64, error) {
+	d := newDraft(s.indexes)
+	for err := s.load(ctx, d, 0); err != nil; err = s.load(ctx, d, 0) {
+		slog.Error("Read the whole store again", "err", err)
+		select {
+		case <-time.After(restartAgain):
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+	s.publishing.Lock()
+	defer s.publishing.Unlock()
+	s.draft = d
+	s.history.restart(d.freeze(nil))
+	select {
+	case s.awake <- struct{}{}:
+	default:
+	}
+	return d.revision, nil
 }
 
 // publishFollowed makes a batch of an engine with other writers visible.

@@ -56,6 +56,14 @@ var (
 	ErrNoSpace   = errors.New("no space left for the store")
 	ErrReadable  = errors.New("the object can be read")
 
+	// ErrBehind is that the store does not show yet what its engine, which has other
+	// writers, has committed.
+	ErrBehind = errors.New("the store lags behind its server")
+
+	// ErrReplaced is that the engine's server has lost what it had acknowledged: it was
+	// restored from a backup.
+	ErrReplaced = errors.New("the store's server was set back to an earlier state")
+
 	// ErrUnavailable is that an engine elsewhere cannot be reached or refuses.
 	ErrUnavailable = errors.New("the store's server is not available")
 )
@@ -168,10 +176,14 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 // load fills a draft with the engine's content at a revision. What cannot be read
 // is set apart: the rest is of use without it.
 func (s *Store) load(ctx context.Context, d *draft, revision int64) error {
+	return s.fill(d, func(visit func(Record) error) (int64, error) { return s.engine.Load(ctx, revision, visit) })
+}
+
+func (s *Store) fill(d *draft, read func(visit func(Record) error) (int64, error)) error {
 	var mu sync.Mutex
 	var items []*Item
 	lost := map[Key]*Unreadable{}
-	revision, err := s.engine.Load(ctx, revision, func(r Record) error {
+	revision, err := read(func(r Record) error {
 		item, err := s.decode(r.Key, r.Revision, r.Value)
 		mu.Lock()
 		defer mu.Unlock()
@@ -270,6 +282,24 @@ func (s *Store) LoadAt(ctx context.Context, revision int64) (*Snapshot, error) {
 	return &Snapshot{d.freeze(nil)}, nil
 }
 
+// ReadThrough reads from an engine that has other writers what it holds in one place
+// at a revision, 0 for the newest: a resource, in one namespace or, where that is
+// empty, in all of them; with a name, that object alone. The snapshot shows nothing
+// else. It needs nothing of what the store has been told, for when that lags behind.
+// ErrFuture when the engine has no other writers: the store has all there is.
+func (s *Store) ReadThrough(ctx context.Context, place Key, revision int64) (*Snapshot, error) {
+	f, ok := s.engine.(Follower)
+	if !ok {
+		return nil, ErrFuture
+	}
+	d := newDraft(s.indexes)
+	err := s.fill(d, func(visit func(Record) error) (int64, error) { return f.Read(ctx, place, revision, visit) })
+	if err != nil {
+		return nil, fmt.Errorf("read %s from the store's server: %w", place, err)
+	}
+	return &Snapshot{d.freeze(nil)}, nil
+}
+
 // WaitFor returns when a revision has been published.
 func (s *Store) WaitFor(ctx context.Context, revision int64) error {
 	for {
@@ -288,7 +318,8 @@ func (s *Store) WaitFor(ctx context.Context, revision int64) error {
 }
 
 // Sync returns when the store shows everything that was committed before the
-// call, by whomever. It costs nothing unless the engine has other writers.
+// call, by whomever; ErrBehind when that takes too long. It costs nothing unless
+// the engine has other writers.
 func (s *Store) Sync(ctx context.Context) error {
 	if f, ok := s.engine.(Follower); ok {
 		_, err := f.Sync(ctx)

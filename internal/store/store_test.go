@@ -288,6 +288,16 @@ func (m *member) Load(_ context.Context, _ int64, visit func(store.Record) error
 	return int64(len(m.log)), nil
 }
 
+func (m *member) Read(ctx context.Context, place store.Key, revision int64, visit func(store.Record) error) (int64, error) {
+	return m.Load(ctx, revision, func(r store.Record) error {
+		if r.Key.Resource != place.Resource || place.Namespace != "" && r.Key.Namespace != place.Namespace ||
+			place.Name != "" && r.Key.Name != place.Name {
+			return nil
+		}
+		return visit(r)
+	})
+}
+
 func (m *member) Commit(batch []*store.Txn) error {
 	end := m.append(batch)
 	for applied := range m.applied {

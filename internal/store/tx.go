@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"proa/internal/store/sharing"
+	"proa/internal/tracing"
 )
 
 // MaxTxnKeys is how many keys a transaction may read and write on any engine:
@@ -21,7 +22,8 @@ type Tx struct {
 	reads    keyed[*Item] // what the snapshot held, nil for nothing
 	writes   keyed[write]
 
-	sequenced bool // the transaction has been handed to the sequencer
+	sequenced bool     // the transaction has been handed to the sequencer
+	committed []func() // called when it has been written
 }
 
 // keyed is a small map that keeps its order: most transactions touch one key.
@@ -136,6 +138,7 @@ func (s *Store) commit(ctx context.Context, tx *Tx) (int64, error) {
 	}
 	tx.sequenced = true
 	p := newPending(tx)
+	p.txn.Span = tracing.Of(ctx)
 	if err := s.queue.add(p); err != nil {
 		return 0, err
 	}
@@ -147,8 +150,17 @@ func (s *Store) commit(ctx context.Context, tx *Tx) (int64, error) {
 		}
 		<-p.done // already on its way to the disk
 	}
+	if p.txn.Err == nil {
+		for _, fn := range tx.committed {
+			fn()
+		}
+	}
 	return p.txn.Revision, p.txn.Err
 }
+
+// Committed lets fn be called once this run of the transaction has been written, and
+// not when it runs again or fails.
+func (tx *Tx) Committed(fn func()) { tx.committed = append(tx.committed, fn) }
 
 // Snapshot is the state that the transaction reads. What is read through it is
 // not checked when the transaction commits.

@@ -136,5 +136,20 @@ func (h *history) breakOffLocked(gr schema.GroupResource) {
 	h.forgetSnapshotsLocked()
 }
 
+// restart begins with a state that no events lead to. Its revision may be lower than
+// those of the past.
+func (h *history) restart(newest *state) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.newest.Store(newest)
+	h.floor = newest.revision
+	for gr, t := range h.topics {
+		h.breakOffLocked(gr)
+		t.floor = newest.revision
+	}
+	clear(h.rewound)
+	h.rewound, h.whole = h.rewound[:0], false
+}
+
 // Place says where upstream keeps an object.
 func (s *Store) Place(key Key) string { return s.place(key) }

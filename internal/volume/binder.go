@@ -27,6 +27,7 @@ type binder struct {
 	nodes   *client.Informer[*corev1.Node]
 	events  controllers.EventRecorder
 	local   LocalPath
+	measure *measures
 }
 
 func newBinder(c controllers.Config, local LocalPath) *binder {
@@ -39,6 +40,8 @@ func newBinder(c controllers.Config, local LocalPath) *binder {
 		events:  c.Events(component),
 		local:   local,
 	}
+	b.measure = newMeasures(b)
+	c.Register(b.measure, b.measure.defaulted, b.measure.failed)
 	c.Workers = 1
 	b.loop = controllers.NewLoop("claims", c, b.reconcile)
 	b.volumes.AddIndex(byClaim, func(v *corev1.PersistentVolume) []string { return []string{referredClaim(v)} })
@@ -183,7 +186,13 @@ func (b *binder) assignDefaultClass(ctx context.Context, claim *corev1.Persisten
 	}
 	claim = claim.DeepCopy()
 	claim.Spec.StorageClassName = &class.Name
-	return b.claims.Update(ctx, claim)
+	claim, err := b.claims.Update(ctx, claim)
+	if err != nil {
+		b.measure.failed.Inc()
+		return claim, err
+	}
+	b.measure.defaulted.Inc()
+	return claim, nil
 }
 
 // syncPrebound handles a claim that names its volume.

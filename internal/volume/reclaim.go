@@ -3,6 +3,7 @@ package volume
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +14,10 @@ import (
 // syncVolume sets a volume's phase from the claim it refers to, and reclaims it
 // when that claim has gone.
 func (b *binder) syncVolume(ctx context.Context, volume *corev1.PersistentVolume) error {
+	volume, err := b.guard(ctx, volume)
+	if err != nil {
+		return err
+	}
 	ref := volume.Spec.ClaimRef
 	if ref == nil || ref.UID == "" {
 		return b.setVolumePhase(ctx, volume, corev1.VolumeAvailable, "")
@@ -43,6 +48,25 @@ func (b *binder) syncVolume(ctx context.Context, volume *corev1.PersistentVolume
 		return b.release(ctx, volume)
 	}
 	return b.unbind(ctx, volume)
+}
+
+// guard keeps the finalizer of a volume that is made here to what its reclaim policy
+// says now (KEP-2644).
+func (b *binder) guard(ctx context.Context, volume *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
+	const finalizer = storagehelpers.PVDeletionInTreeProtectionFinalizer
+	has := slices.Contains(volume.Finalizers, finalizer)
+	wants := volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete
+	made := volume.Annotations[storagehelpers.AnnDynamicallyProvisioned] == LocalPathProvisioner
+	if !made || has == wants || wants && volume.DeletionTimestamp != nil {
+		return volume, nil
+	}
+	want := volume.DeepCopy()
+	if wants {
+		want.Finalizers = append(want.Finalizers, finalizer)
+	} else {
+		want.Finalizers = slices.DeleteFunc(want.Finalizers, func(f string) bool { return f == finalizer })
+	}
+	return b.volumes.Update(ctx, want)
 }
 
 // claimOf returns nil when the claim is gone, or another one of its name exists.

@@ -417,6 +417,35 @@ func TestLocalPathLifecycle(t *testing.T) {
 	}
 }
 
+// A volume that is to be retained after all can be deleted like any other.
+func TestTheFinalizerFollowsTheReclaimPolicy(t *testing.T) {
+	w := start(t)
+	w.node("n1")
+	c := w.claim("c", local)
+	w.selectNode("c", "n1")
+	w.claimPhase("c", corev1.ClaimBound)
+	name := "pvc-" + string(c.UID)
+	policy := func(p corev1.PersistentVolumeReclaimPolicy) {
+		t.Helper()
+		patch := map[string]any{"spec": map[string]any{"persistentVolumeReclaimPolicy": p}}
+		if _, err := w.volumes.MergePatch(t.Context(), "", name, patch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	guarded := func(want bool) {
+		t.Helper()
+		w.until(fmt.Sprintf("guarded %v", want), func() bool {
+			v, ok := w.volumes.Cached("", name)
+			return ok && slices.Contains(v.Finalizers, "kubernetes.io/pv-controller") == want
+		})
+	}
+	guarded(true)
+	policy(corev1.PersistentVolumeReclaimRetain)
+	guarded(false)
+	policy(corev1.PersistentVolumeReclaimDelete)
+	guarded(true)
+}
+
 func TestLocalPathRefusals(t *testing.T) {
 	w := start(t)
 	w.node("n1")

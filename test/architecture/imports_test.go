@@ -16,7 +16,8 @@ import (
 // on the lines before its own; rooms on one line never import each other, with
 // the exceptions named below.
 var rooms = [][]string{
-	{"apis", "configfile", "latency"},
+	{"apis", "cardinality", "configfile", "latency", "verbosity"},
+	{"tracing"},
 	{"store"},
 	{"auth"},
 	{"admission"},

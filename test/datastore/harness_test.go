@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -110,6 +111,21 @@ func (p *process) kill() {
 	}
 }
 
+// stop ends it as a service manager does.
+func (p *process) stop() {
+	p.t.Helper()
+	p.killed = true
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		p.t.Fatal(err)
+	}
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		p.t.Errorf("%s does not end when it is told to", filepath.Base(p.cmd.Path))
+		_ = p.end()
+	}
+}
+
 // end kills it; an error says that it had ended before.
 func (p *process) end() error {
 	select {
@@ -142,6 +158,13 @@ func startEtcd(t *testing.T) *etcd {
 
 func startEtcdWith(t *testing.T, scheme string, client *http.Client, flags ...string) *etcd {
 	t.Helper()
+	e := newEtcd(t, scheme, client, flags...)
+	e.start()
+	return e
+}
+
+func newEtcd(t *testing.T, scheme string, client *http.Client, flags ...string) *etcd {
+	t.Helper()
 	e := &etcd{t: t, dir: t.TempDir(), client: client, flags: flags}
 	e.name = filepath.Join(e.dir, "etcd")
 	program := cmp.Or(os.Getenv("PROA_ETCD"), proa(t)) // an etcd of another version, to test with it
@@ -150,11 +173,17 @@ func startEtcdWith(t *testing.T, scheme string, client *http.Client, flags ...st
 	}
 	e.url = fmt.Sprintf("%s://127.0.0.1:%d", scheme, freePort(t))
 	e.peer = fmt.Sprintf("http://127.0.0.1:%d", freePort(t))
-	e.start()
 	return e
 }
 
 func (e *etcd) start() {
+	e.t.Helper()
+	e.launch()
+	e.ready()
+}
+
+// launch starts it, and does not wait for the other members.
+func (e *etcd) launch() {
 	e.t.Helper()
 	args := append([]string{
 		"--data-dir", filepath.Join(e.dir, "data"), "--unsafe-no-fsync",
@@ -162,6 +191,10 @@ func (e *etcd) start() {
 		"--listen-peer-urls", e.peer, "--initial-advertise-peer-urls", e.peer, "--initial-cluster", "default=" + e.peer,
 	}, e.flags...)
 	e.process = start(e.t, e.name, filepath.Join(e.dir, "log"), args...)
+}
+
+func (e *etcd) ready() {
+	e.t.Helper()
 	eventually(e.t, "etcd is healthy", func(ctx context.Context) error { return wellAt(ctx, e.client, e.url+"/health") })
 }
 
@@ -169,6 +202,7 @@ func (e *etcd) start() {
 type server struct {
 	*process
 	dir    string
+	port   string
 	config *rest.Config
 	client dynamic.Interface
 	http   *http.Client
@@ -186,6 +220,12 @@ func alone(t *testing.T) []string {
 // it shares, or empty.
 func startServer(t *testing.T, pki string, flags ...string) *server {
 	t.Helper()
+	return prepareServer(t, pki, flags...).waitReady(t)
+}
+
+// prepareServer is startServer that does not wait until it is ready.
+func prepareServer(t *testing.T, pki string, flags ...string) *server {
+	t.Helper()
 	s := &server{dir: t.TempDir()}
 	if pki != "" {
 		if err := os.CopyFS(filepath.Join(s.dir, "pki"), os.DirFS(filepath.Join(pki, "pki"))); err != nil {
@@ -197,8 +237,15 @@ func startServer(t *testing.T, pki string, flags ...string) *server {
 			t.Errorf("proa down --delete: %v\n%s", err, out)
 		}
 	})
-	args := append([]string{"server", "--no-node", "--data-dir", s.dir}, alone(t)...)
+	own := alone(t)
+	s.port = own[1]
+	args := append([]string{"server", "--no-node", "--data-dir", s.dir}, own...)
 	s.process = start(t, proa(t), filepath.Join(s.dir, "out"), append(args, flags...)...)
+	return s
+}
+
+func (s *server) waitReady(t *testing.T) *server {
+	t.Helper()
 	eventually(t, "the server is ready", func(ctx context.Context) (err error) {
 		if s.config, err = clientcmd.BuildConfigFromFlags("", filepath.Join(s.dir, "kubeconfig")); err != nil {
 			return err

@@ -75,6 +75,12 @@ func cannotRun() string {
 
 func imageFile(name string) string { return repo("build/images/" + name + ".tar") }
 
+// roomyNode keeps the tests from depending on how full this machine's disk is.
+const roomyNode = `apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+evictionHard: {memory.available: 100Mi, nodefs.available: 1Gi, imagefs.available: 1Gi}
+`
+
 func runShared(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "proa-e2e-")
 	if err != nil {
@@ -83,7 +89,12 @@ func runShared(m *testing.M) int {
 	}
 	shared = &cluster{dir: filepath.Join(dir, "data")}
 	defer os.RemoveAll(dir)
-	if err := shared.start(); err != nil {
+	node := filepath.Join(dir, "kubelet.yaml")
+	if err := os.WriteFile(node, []byte(roomyNode), 0o644); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	if err := shared.start("--kubelet-config", node); err != nil {
 		fmt.Println("start the shared cluster:", err)
 		shared.printLog()
 		return 1

@@ -168,6 +168,12 @@ func TestSimulatedNodes(t *testing.T) {
 	if out, err := c.why("pod/stranger-0"); err != nil || !strings.Contains(out, `a scheduler named "nobody"`) {
 		t.Errorf("%v\n%s", err, out)
 	}
+	if out, err := c.why("deployment/web"); err != nil || !strings.Contains(out, "Deployment default/web:") || !strings.Contains(out, "replicas are updated") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, err := c.why("node/sim-0"); err == nil || !strings.Contains(out, "what can be explained is pod, deployment,") {
+		t.Errorf("%v\n%s", err, out)
+	}
 	if _, stderr, err := c.tryKubectl("", "get", "podexplanations", "huge-0", "--as", "somebody"); err == nil || !strings.Contains(stderr, `cannot get resource "podexplanations" in API group "explain.proa.dev"`) {
 		t.Errorf("without permission: %v %s", err, stderr)
 	}

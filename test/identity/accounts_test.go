@@ -326,3 +326,36 @@ func TestSignersThatDoNotStart(t *testing.T) {
 		})
 	}
 }
+
+// The signer says how long its keys may be kept. Then they are fetched again, whoever asks.
+func TestKeysOfAnotherProcessAreFetchedAgain(t *testing.T) {
+	t.Parallel()
+	signer := signertest.Start(t)
+	signer.Set(func(s *signertest.State) { s.Refresh = 1 })
+	s := start(t, "--service-account-signing-endpoint", signer.Socket)
+	s.haveAccount(t, "robot")
+	token, err := s.tokenOf(t, "robot", authenticationv1.TokenRequestSpec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before int
+	signer.Set(func(s *signertest.State) { before, s.Keys = s.Fetched, []string{"key-2"} })
+	eventually(t, func() error {
+		document, err := s.admin(t).Discovery().RESTClient().Get().AbsPath("/openid/v1/jwks").DoRaw(t.Context())
+		if err != nil || !strings.Contains(string(document), `"key-2"`) || strings.Contains(string(document), `"key-1"`) {
+			return fmt.Errorf("published: %s, %w", document, err)
+		}
+		return nil
+	})
+	if user, err := s.who(t, token); err == nil {
+		t.Errorf("a token of a key that is gone is good for %v", user)
+	}
+	eventually(t, func() error {
+		var fetched int
+		signer.Set(func(s *signertest.State) { fetched = s.Fetched })
+		if fetched < before+3 {
+			return fmt.Errorf("fetched %d times", fetched-before)
+		}
+		return nil
+	})
+}

@@ -54,22 +54,20 @@ var computed = []corev1.ResourceName{
 }
 
 // Constraints returns an error when a quota limits cpu or memory that a
-// container of the pod does not state.
+// container of the pod does not state. A pod that has resources as a whole
+// (KEP-2837) need not state them of its containers.
 func Constraints(limited corev1.ResourceList, pod *corev1.Pod) error {
-	missing := map[corev1.ResourceName][]string{}
-	whole := corev1.ResourceList{}
-	if r := pod.Spec.Resources; r != nil {
-		computeUsage(r.Requests, r.Limits, whole)
+	if podresource.IsPodLevelResourcesSet(pod) {
+		return nil
 	}
+	missing := map[corev1.ResourceName][]string{}
 	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range list {
 			stated := corev1.ResourceList{}
 			computeUsage(list[i].Resources.Requests, list[i].Resources.Limits, stated)
 			for _, name := range computed {
 				_, required := limited[name]
-				_, here := stated[name]
-				_, above := whole[name]
-				if required && !here && !above {
+				if _, here := stated[name]; required && !here {
 					missing[name] = append(missing[name], list[i].Name)
 				}
 			}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionv1beta1 "k8s.io/api/admission/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,12 +17,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
+
+	"proa/internal/tracing"
 )
 
 // call asks a webhook. The error is a *webhookutil.ErrCallingWebhook when there
 // was no usable answer, a *webhookutil.ErrWebhookRejection when the answer is no,
 // else a StatusError.
-func (p *plugin) call(ctx context.Context, i *invocation, mutating bool) (*admissionv1.AdmissionResponse, error) {
+func (p *plugin) call(ctx context.Context, i *invocation, mutating bool) (_ *admissionv1.AdmissionResponse, failure error) {
 	if i.shown.IsDryRun() && i.sideEffectsOnDryRun() {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("admission webhook %q does not support dry run", i.Name))
 	}
@@ -34,6 +37,13 @@ func (p *plugin) call(ctx context.Context, i *invocation, mutating bool) (*admis
 	client, err := p.clients.of(i.MutatingWebhook)
 	if err != nil {
 		return nil, i.failed("could not get REST client", err, apierrors.NewInternalError(err))
+	}
+	ctx, span := tracing.Start(ctx, spanNames[mutating])
+	defer func() { span.End(failure) }()
+	if span.On() {
+		a := i.shown.Attributes
+		span.Set(attribute.String("webhook", i.Name), attribute.String("resource", a.GetResource().String()),
+			attribute.String("subresource", a.GetSubresource()), attribute.String("operation", string(a.GetOperation())), attribute.String("UID", string(uid)))
 	}
 	if s := i.TimeoutSeconds; s != nil {
 		var cancel context.CancelFunc
@@ -58,6 +68,9 @@ func (p *plugin) call(ctx context.Context, i *invocation, mutating bool) (*admis
 	}
 	return answer, nil
 }
+
+// spanNames are upstream's for mutating webhooks and for others.
+var spanNames = map[bool]string{true: "Call mutating webhook", false: "Call validating webhook"}
 
 func (i *invocation) failed(what string, err error, status *apierrors.StatusError) error {
 	return &webhookutil.ErrCallingWebhook{WebhookName: i.Name, Reason: fmt.Errorf("%s: %w", what, err), Status: status}

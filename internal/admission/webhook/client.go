@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"proa/internal/store/backend"
+	"proa/internal/tracing"
 )
 
 const (
@@ -95,7 +96,7 @@ func guarded(config *rest.Config, err error) (*rest.Config, error) {
 		return nil, err
 	}
 	config.UserAgent, config.Timeout = userAgent, callTimeout
-	config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return guard{rt} })
+	config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return guard{tracing.Transport(rt)} })
 	return config, nil
 }
 

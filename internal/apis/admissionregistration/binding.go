@@ -20,8 +20,9 @@ var bindingColumns = []metav1.TableColumnDefinition{
 // ValidatingAdmissionPolicyBindings is the v1 validatingadmissionpolicybindings resource.
 var ValidatingAdmissionPolicyBindings = apis.Resource{
 	Group: group, Version: version, Kind: "ValidatingAdmissionPolicyBinding", Plural: "validatingadmissionpolicybindings", Scope: apis.Cluster,
-	AnyFinalizer: true,
-	Categories:   apiMachinery, ConditionalUpdate: true,
+	ChecksNameOnUpdate: true,
+	AnyFinalizer:       true,
+	Categories:         apiMachinery, ConditionalUpdate: true,
 	New: apis.New[admissionregistrationv1.ValidatingAdmissionPolicyBinding], NewList: apis.NewList[admissionregistrationv1.ValidatingAdmissionPolicyBindingList],
 	Default: apis.On(func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
 		defaultMatchResources(b.Spec.MatchResources)
@@ -39,8 +40,9 @@ var ValidatingAdmissionPolicyBindings = apis.Resource{
 // MutatingAdmissionPolicyBindings is the v1 mutatingadmissionpolicybindings resource.
 var MutatingAdmissionPolicyBindings = apis.Resource{
 	Group: group, Version: version, Kind: "MutatingAdmissionPolicyBinding", Plural: "mutatingadmissionpolicybindings", Scope: apis.Cluster,
-	AnyFinalizer: true,
-	Categories:   apiMachinery, ConditionalUpdate: true,
+	ChecksNameOnUpdate: true,
+	AnyFinalizer:       true,
+	Categories:         apiMachinery, ConditionalUpdate: true,
 	New: apis.New[admissionregistrationv1.MutatingAdmissionPolicyBinding], NewList: apis.NewList[admissionregistrationv1.MutatingAdmissionPolicyBindingList],
 	Default: apis.On(func(b *admissionregistrationv1.MutatingAdmissionPolicyBinding) {
 		defaultMatchResources(b.Spec.MatchResources)

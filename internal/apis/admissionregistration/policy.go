@@ -21,8 +21,9 @@ const (
 // ValidatingAdmissionPolicies is the v1 validatingadmissionpolicies resource.
 var ValidatingAdmissionPolicies = apis.Resource{
 	Group: group, Version: version, Kind: "ValidatingAdmissionPolicy", Plural: "validatingadmissionpolicies", Scope: apis.Cluster,
-	AnyFinalizer: true,
-	Categories:   apiMachinery, ConditionalUpdate: true,
+	ChecksNameOnUpdate: true,
+	AnyFinalizer:       true,
+	Categories:         apiMachinery, ConditionalUpdate: true,
 	New: apis.New[admissionregistrationv1.ValidatingAdmissionPolicy], NewList: apis.NewList[admissionregistrationv1.ValidatingAdmissionPolicyList],
 	Default: apis.On(func(p *admissionregistrationv1.ValidatingAdmissionPolicy) {
 		setDefault(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
@@ -53,8 +54,9 @@ var ValidatingAdmissionPolicies = apis.Resource{
 // MutatingAdmissionPolicies is the v1 mutatingadmissionpolicies resource.
 var MutatingAdmissionPolicies = apis.Resource{
 	Group: group, Version: version, Kind: "MutatingAdmissionPolicy", Plural: "mutatingadmissionpolicies", Scope: apis.Cluster,
-	AnyFinalizer: true,
-	Categories:   apiMachinery, ConditionalUpdate: true,
+	ChecksNameOnUpdate: true,
+	AnyFinalizer:       true,
+	Categories:         apiMachinery, ConditionalUpdate: true,
 	New: apis.New[admissionregistrationv1.MutatingAdmissionPolicy], NewList: apis.NewList[admissionregistrationv1.MutatingAdmissionPolicyList],
 	Default: apis.On(func(p *admissionregistrationv1.MutatingAdmissionPolicy) {
 		setDefault(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)

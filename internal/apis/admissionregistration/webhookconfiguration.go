@@ -38,8 +38,9 @@ var webhookColumns = []metav1.TableColumnDefinition{
 // MutatingWebhookConfigurations is the v1 mutatingwebhookconfigurations resource.
 var MutatingWebhookConfigurations = apis.Resource{
 	Group: group, Version: version, Kind: "MutatingWebhookConfiguration", Plural: "mutatingwebhookconfigurations", Scope: apis.Cluster,
-	AnyFinalizer: true,
-	Categories:   apiMachinery, ConditionalUpdate: true,
+	ChecksNameOnUpdate: true,
+	AnyFinalizer:       true,
+	Categories:         apiMachinery, ConditionalUpdate: true,
 	New: apis.New[admissionregistrationv1.MutatingWebhookConfiguration], NewList: apis.NewList[admissionregistrationv1.MutatingWebhookConfigurationList],
 	Default: apis.On(func(c *admissionregistrationv1.MutatingWebhookConfiguration) {
 		for i := range c.Webhooks {
@@ -66,8 +67,9 @@ var MutatingWebhookConfigurations = apis.Resource{
 // ValidatingWebhookConfigurations is the v1 validatingwebhookconfigurations resource.
 var ValidatingWebhookConfigurations = apis.Resource{
 	Group: group, Version: version, Kind: "ValidatingWebhookConfiguration", Plural: "validatingwebhookconfigurations", Scope: apis.Cluster,
-	AnyFinalizer: true,
-	Categories:   apiMachinery, ConditionalUpdate: true,
+	ChecksNameOnUpdate: true,
+	AnyFinalizer:       true,
+	Categories:         apiMachinery, ConditionalUpdate: true,
 	New: apis.New[admissionregistrationv1.ValidatingWebhookConfiguration], NewList: apis.NewList[admissionregistrationv1.ValidatingWebhookConfigurationList],
 	Default: apis.On(func(c *admissionregistrationv1.ValidatingWebhookConfiguration) {
 		for i := range c.Webhooks {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	internal "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -24,6 +23,7 @@ func Resources() []*apis.Resource { return []*apis.Resource{&CustomResourceDefin
 var CustomResourceDefinitions = apis.Resource{
 	Group: apiextensionsv1.GroupName, Version: "v1", Kind: "CustomResourceDefinition", Plural: "customresourcedefinitions",
 	AnyFinalizer: true,
+	ChecksMeta:   true,
 	Short:        []string{"crd", "crds"}, Categories: []string{"api-extensions"}, Scope: apis.Cluster,
 	New:               apis.New[apiextensionsv1.CustomResourceDefinition],
 	NewList:           apis.NewList[apiextensionsv1.CustomResourceDefinitionList],
@@ -37,7 +37,6 @@ var CustomResourceDefinitions = apis.Resource{
 		d.Status = *old.Status.DeepCopy()
 		storeVersion(d)
 	}),
-	ValidateName:   func(string, bool) []string { return nil }, // validate checks it against spec
 	Validate:       validate,
 	ValidateUpdate: validateUpdate,
 	Warnings:       apis.Warn(warnings),
@@ -83,8 +82,7 @@ func validateUpdate(ctx context.Context, obj, old apis.Object) field.ErrorList {
 	})
 }
 
-// onInternal calls check with the form that upstream's validation works on, and
-// leaves out errors in metadata that the request path reports itself.
+// onInternal calls check with the form that upstream's validation works on.
 func onInternal(obj, old apis.Object, check func(d, old *internal.CustomResourceDefinition) field.ErrorList) field.ErrorList {
 	expression.Environment() // defaults are tried on the rules
 	d, err := toInternal(obj)
@@ -98,10 +96,7 @@ func onInternal(obj, old apis.Object, check func(d, old *internal.CustomResource
 		}
 	}
 	withoutHopelessSelectors(d)
-	return slices.DeleteFunc(check(d, before), func(e *field.Error) bool {
-		return strings.HasPrefix(e.Field, "metadata.") && e.Field != "metadata.name" &&
-			!strings.Contains(e.Field, apiextensionsv1.KubeAPIApprovedAnnotation)
-	})
+	return check(d, before)
 }
 
 // withoutHopelessSelectors drops selectable fields of schemas that cannot be read:
@@ -119,7 +114,7 @@ func withoutHopelessSelectors(d *internal.CustomResourceDefinition) {
 		d.Spec.SelectableFields = nil
 	}
 	for i := range d.Spec.Versions {
-		if v := &d.Spec.Versions[i]; len(v.SelectableFields) > 0 && hopeless(v.Schema) {
+		if v := &d.Spec.Versions[i]; len(v.SelectableFields) > 0 && v.Schema != nil && v.Schema.OpenAPIV3Schema != nil && hopeless(v.Schema) {
 			v.SelectableFields = nil
 		}
 	}

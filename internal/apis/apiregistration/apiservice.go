@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -26,6 +27,7 @@ func Resources() []*apis.Resource { return []*apis.Resource{&APIServices} }
 var APIServices = apis.Resource{
 	Group: apiregistrationv1.GroupName, Version: "v1", Kind: "APIService", Plural: "apiservices",
 	AnyFinalizer: true,
+	ChecksMeta:   true,
 	Categories:   []string{"api-extensions"}, Scope: apis.Cluster,
 	New: apis.New[apiregistrationv1.APIService], NewList: apis.NewList[apiregistrationv1.APIServiceList],
 	ConditionalUpdate: true,
@@ -44,10 +46,10 @@ var APIServices = apis.Resource{
 			helper.SetAPIServiceCondition(s, LocalCondition(now))
 		}
 	}),
-	ValidateName: func(string, bool) []string { return nil }, // validate checks it against spec
-	Validate:     apis.Check(validate),
-	ValidateUpdate: apis.CheckUpdate(func(s, _ *apiregistrationv1.APIService) field.ErrorList {
-		return validate(s)
+	Validate: apis.Check(validate),
+	ValidateUpdate: apis.CheckUpdate(func(s, old *apiregistrationv1.APIService) field.ErrorList {
+		errs := apivalidation.ValidateObjectMetaUpdate(&s.ObjectMeta, &old.ObjectMeta, field.NewPath("metadata"))
+		return append(errs, validate(s)...)
 	}),
 	Subresources: []apis.Subresource{apis.Status(
 		func(s, old *apiregistrationv1.APIService) { s.Spec = old.Spec },
@@ -91,7 +93,7 @@ func printAvailable(s *apiregistrationv1.APIService) string {
 }
 
 func validate(s *apiregistrationv1.APIService) field.ErrorList {
-	errs := validateName(s)
+	errs := validateMeta(s)
 	spec, at := &s.Spec, field.NewPath("spec")
 	if spec.Group == "" && spec.Version != "v1" {
 		errs = append(errs, field.Required(at.Child("group"), "only v1 may have an empty group and it better be legacy kube"))
@@ -116,16 +118,18 @@ func validate(s *apiregistrationv1.APIService) field.ErrorList {
 	return append(errs, validateRemote(spec, at)...)
 }
 
-func validateName(s *apiregistrationv1.APIService) field.ErrorList {
-	at, want := field.NewPath("metadata", "name"), s.Spec.Version+"."+s.Spec.Group
-	var errs field.ErrorList
-	for _, text := range path.IsValidPathSegmentName(s.Name) {
-		errs = append(errs, field.Invalid(at, s.Name, text))
-	}
-	if len(errs) == 0 && s.Name != want {
-		errs = append(errs, field.Invalid(at, s.Name, fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", want)))
-	}
-	return errs
+// validateMeta: a group version has one name.
+func validateMeta(s *apiregistrationv1.APIService) field.ErrorList {
+	want := s.Spec.Version + "." + s.Spec.Group
+	return apivalidation.ValidateObjectMeta(&s.ObjectMeta, false, func(name string, _ bool) []string {
+		if texts := path.IsValidPathSegmentName(name); len(texts) > 0 {
+			return texts
+		}
+		if name != want {
+			return []string{fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", want)}
+		}
+		return nil
+	}, field.NewPath("metadata"))
 }
 
 func validateLocal(spec *apiregistrationv1.APIServiceSpec, at *field.Path) field.ErrorList {

@@ -3,7 +3,9 @@
 package apiserverinternal
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,7 +27,8 @@ func Resources() []*apis.Resource { return []*apis.Resource{&StorageVersions} }
 var StorageVersions = apis.Resource{
 	Group: "internal.apiserver.k8s.io", Version: "v1alpha1", Kind: "StorageVersion", Plural: "storageversions", Scope: apis.Cluster, Gate: "StorageVersionAPI",
 	New: apis.New[apiserverinternalv1alpha1.StorageVersion], NewList: apis.NewList[apiserverinternalv1alpha1.StorageVersionList],
-	NoGeneration: true,
+	NoGeneration:      true,
+	ConditionalUpdate: true,
 	Subresources: []apis.Subresource{
 		apis.Status(func(v, old *apiserverinternalv1alpha1.StorageVersion) { v.Spec = old.Spec }, func(v, _ *apiserverinternalv1alpha1.StorageVersion) field.ErrorList {
 			return validateVersion(v)
@@ -36,7 +39,10 @@ var StorageVersions = apis.Resource{
 	}),
 	PrepareUpdate: apis.OnUpdate(func(v, old *apiserverinternalv1alpha1.StorageVersion) { v.Status = old.Status }),
 	Validate:      apis.Check(validateVersion),
-	ValidateName:  validateName,
+	ValidateUpdate: func(context.Context, apis.Object, apis.Object) field.ErrorList {
+		return nil // there is nothing in its spec
+	},
+	ValidateName: validateName,
 	Columns: []metav1.TableColumnDefinition{
 		apis.NameColumn,
 		apis.Column("CommonEncodingVersion", "string", apiserverinternalv1alpha1.StorageVersionStatus{}.SwaggerDoc()["commonEncodingVersion"]),
@@ -69,49 +75,126 @@ func printVersions(list []apiserverinternalv1alpha1.ServerStorageVersion) string
 	return text
 }
 
-func validateName(name string, prefix bool) []string {
-	var messages []string
+func validateName(name string, _ bool) []string {
 	i := strings.LastIndex(name, ".")
 	if i < 0 {
 		return []string{"name must be in the form of <group>.<resource>"}
 	}
-	if m := validation.IsDNS1035Label(name[i+1:]); len(m) > 0 {
-		messages = append(messages, "the resource segment "+strings.Join(m, ","))
+	messages := prefixed("the group segment ", validation.IsDNS1123Subdomain(name[:i]))
+	return append(messages, prefixed("the resource segment ", validation.IsDNS1035Label(name[i+1:]))...)
+}
+
+func prefixed(prefix string, messages []string) []string {
+	out := make([]string, len(messages))
+	for i, m := range messages {
+		out[i] = prefix + m
 	}
-	if m := apivalidation.NameIsDNSSubdomain(name[:i], prefix); len(m) > 0 {
-		messages = append(messages, "the group segment "+strings.Join(m, ","))
-	}
-	return messages
+	return out
 }
 
 func validateVersion(v *apiserverinternalv1alpha1.StorageVersion) field.ErrorList {
 	path := field.NewPath("status")
 	var errs field.ErrorList
-	common := ""
-	for i, s := range v.Status.StorageVersions {
-		at := path.Child("storageVersions").Index(i)
-		errs = append(errs, validate.Invalid(at.Child("apiServerID"), s.APIServerID, apivalidation.NameIsDNSSubdomain(s.APIServerID, false))...)
-		found := false
-		for _, d := range s.DecodableVersions {
-			found = found || d == s.EncodingVersion
+	servers := map[string]bool{}
+	for i := range v.Status.StorageVersions {
+		s, at := &v.Status.StorageVersions[i], path.Child("storageVersions").Index(i)
+		if servers[s.APIServerID] {
+			errs = append(errs, field.Duplicate(at.Child("apiServerID"), s.APIServerID))
 		}
-		if !found {
-			errs = append(errs, field.Invalid(at.Child("decodableVersions"), s.DecodableVersions, fmt.Sprintf("decodableVersions must include encodingVersion %s", s.EncodingVersion)))
-		}
-		if i == 0 {
-			common = s.EncodingVersion
-		} else if common != s.EncodingVersion {
-			common = ""
+		servers[s.APIServerID] = true
+		errs = append(errs, validateServerVersions(s, at)...)
+	}
+	errs = append(errs, validateCommonVersion(&v.Status, path.Child("commonEncodingVersion"))...)
+	return append(errs, validateConditions(v.Status.Conditions, path)...)
+}
+
+// validateServerVersions: a server can decode what it encodes and what it serves.
+func validateServerVersions(s *apiserverinternalv1alpha1.ServerStorageVersion, at *field.Path) field.ErrorList {
+	errs := validate.Invalid(at.Child("apiServerID"), s.APIServerID, apivalidation.NameIsDNSSubdomain(s.APIServerID, false))
+	version := func(path *field.Path, version string) {
+		if wrong := apiVersionErrors(version); len(wrong) > 0 {
+			errs = append(errs, field.Invalid(path, version, strings.Join(wrong, ",")))
 		}
 	}
-	said := v.Status.CommonEncodingVersion
+	version(at.Child("encodingVersion"), s.EncodingVersion)
+	for i, d := range s.DecodableVersions {
+		version(at.Child("decodableVersions").Index(i), d)
+	}
+	if !slices.Contains(s.DecodableVersions, s.EncodingVersion) {
+		errs = append(errs, field.Invalid(at.Child("decodableVersions"), s.DecodableVersions, fmt.Sprintf("decodableVersions must include encodingVersion %s", s.EncodingVersion)))
+	}
+	for i, served := range s.ServedVersions {
+		path := at.Child("servedVersions").Index(i)
+		version(path, served)
+		if !slices.Contains(s.DecodableVersions, served) {
+			errs = append(errs, field.Invalid(path, served, fmt.Sprintf("individual served version : %s must be included in decodableVersions : %s", served, s.DecodableVersions)))
+		}
+	}
+	return errs
+}
+
+// apiVersionErrors says what is wrong with a version that may have a group before it.
+func apiVersionErrors(text string) []string {
+	group, version, grouped := strings.Cut(text, "/")
+	var wrong []string
 	switch {
-	case said == nil && common != "":
-		errs = append(errs, field.Invalid(path.Child("commonEncodingVersion"), said, "the common encoding version is "+common))
-	case said != nil && common == "" && len(v.Status.StorageVersions) > 0:
-		errs = append(errs, field.Invalid(path.Child("commonEncodingVersion"), *said, "should be nil if servers do not agree on the same encoding version, or if there is no server reporting the supported versions yet"))
-	case said != nil && *said != common:
-		errs = append(errs, field.Invalid(path.Child("commonEncodingVersion"), *said, "the actual common encoding version is "+common))
+	case strings.Contains(version, "/"):
+		return []string{"an apiVersion is " + validation.RegexError("a DNS-1035 label, which must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character",
+			"[a-z]([-a-z0-9]*[a-z0-9])?", "my-name", "abc-123") + " with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyVersion')"}
+	case !grouped:
+		version = group
+	case group == "":
+		wrong = append(wrong, "group part: "+validation.EmptyError())
+	default:
+		wrong = append(wrong, prefixed("group part: ", validation.IsDNS1123Subdomain(group))...)
+	}
+	if version == "" {
+		return append(wrong, "version part: "+validation.EmptyError())
+	}
+	return append(wrong, prefixed("version part: ", validation.IsDNS1035Label(version))...)
+}
+
+// validateCommonVersion: what all servers encode in is told, if there is such a version.
+func validateCommonVersion(s *apiserverinternalv1alpha1.StorageVersionStatus, path *field.Path) field.ErrorList {
+	var common *string
+	for i := range s.StorageVersions {
+		encoding := &s.StorageVersions[i].EncodingVersion
+		if i > 0 && (common == nil || *common != *encoding) {
+			common = nil
+			break
+		}
+		common = encoding
+	}
+	said := s.CommonEncodingVersion
+	switch {
+	case said == nil && common != nil:
+		return field.ErrorList{field.Invalid(path, said, "the common encoding version is "+*common)}
+	case said != nil && common == nil:
+		return field.ErrorList{field.Invalid(path, *said, "should be nil if servers do not agree on the same encoding version, or if there is no server reporting the supported versions yet")}
+	case said != nil && *said != *common:
+		return field.ErrorList{field.Invalid(path, *said, "the actual common encoding version is "+*common)}
+	}
+	return nil
+}
+
+// validateConditions names them as upstream does: by their index in the status.
+func validateConditions(conditions []apiserverinternalv1alpha1.StorageVersionCondition, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	seen := map[apiserverinternalv1alpha1.StorageVersionConditionType]int{}
+	for i, c := range conditions {
+		at := path.Index(i)
+		if first, again := seen[c.Type]; again {
+			errs = append(errs, field.Invalid(at.Child("type"), string(c.Type), fmt.Sprintf("the type of the condition is not unique, it also appears in conditions[%d]", first)))
+		}
+		seen[c.Type] = i
+		errs = append(errs, validate.QualifiedName(at.Child("type"), string(c.Type))...)
+		errs = append(errs, validate.QualifiedName(at.Child("status"), string(c.Status))...)
+		if c.Reason == "" {
+			errs = append(errs, field.Required(at.Child("reason"), ""))
+		}
+		if c.Message == "" {
+			errs = append(errs, field.Required(at.Child("message"), ""))
+		}
 	}
 	return errs
 }

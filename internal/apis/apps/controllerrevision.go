@@ -16,11 +16,12 @@ import (
 // ControllerRevisions is the apps/v1 controllerrevisions resource.
 var ControllerRevisions = apis.Resource{
 	Group: "apps", Version: "v1", Kind: "ControllerRevision", Plural: "controllerrevisions",
-	New: apis.New[appsv1.ControllerRevision], NewList: apis.NewList[appsv1.ControllerRevisionList],
+	ChecksNameOnUpdate: true,
+	New:                apis.New[appsv1.ControllerRevision], NewList: apis.NewList[appsv1.ControllerRevisionList],
 	NoGeneration: true,
 	Validate:     apis.Check(validateControllerRevision),
 	ValidateUpdate: apis.CheckUpdate(func(r, old *appsv1.ControllerRevision) field.ErrorList {
-		errs := validateControllerRevision(r)
+		errs := apivalidation.ValidateNonnegativeField(r.Revision, field.NewPath("revision"))
 		if !apiequality.Semantic.DeepEqual(r.Data, old.Data) {
 			errs = append(errs, field.Invalid(field.NewPath("data"), r.Data, apivalidation.FieldImmutableErrorMsg))
 		}

@@ -28,6 +28,7 @@ var Jobs = apis.Resource{
 	Fields: apis.Selectable(map[string]func(*batchv1.Job) string{
 		"status.successful": func(j *batchv1.Job) string { return strconv.Itoa(int(j.Status.Succeeded)) },
 	}),
+	Settle:     apis.On(settleJob),
 	Dependents: apis.DependentsOrphaned,
 	Columns:    jobColumns,
 	Row:        apis.Cells(jobRow),
@@ -37,11 +38,15 @@ var Jobs = apis.Resource{
 // prepareJob: what it adds to the template upstream's jobs get, too.
 func defaultJob(j *batchv1.Job) {
 	defaultJobSpec(&j.Spec)
-	if len(j.Labels) == 0 {
-		if j.Spec.Template.Labels == nil {
-			j.Spec.Template.Labels = map[string]string{}
-		}
+	if len(j.Labels) == 0 && len(j.Spec.Template.Labels) > 0 {
 		j.Labels = j.Spec.Template.Labels
+	}
+}
+
+// settleJob gives a job whose pods had no labels of their own those that they have got.
+func settleJob(j *batchv1.Job) {
+	if len(j.Labels) == 0 {
+		j.Labels = maps.Clone(j.Spec.Template.Labels)
 	}
 }
 

@@ -1,10 +1,12 @@
 package batch
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 	_ "time/tzdata" // time zones of CronJobs must not depend on the host
 
@@ -485,6 +487,9 @@ func validateTimeZone(zone string, path *field.Path) field.ErrorList {
 		return field.ErrorList{field.Invalid(path, zone, "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones")}
 	}
 	if _, err := time.LoadLocation(zone); err != nil {
+		if errors.Is(err, syscall.ENAMETOOLONG) { // no file can have its name
+			err = errors.New("unknown time zone " + zone)
+		}
 		return field.ErrorList{field.Invalid(path, zone, err.Error())}
 	}
 	return nil

@@ -88,6 +88,11 @@ func (c *statusChange) counts() {
 	if u := s.UncountedTerminatedPods; (ended || !apiequality.Semantic.DeepEqual(u, was.UncountedTerminatedPods)) && over && u != nil && len(u.Failed)+len(u.Succeeded) > 0 {
 		c.invalid("uncountedTerminatedPods", u, "must be empty for finished job")
 	}
+}
+
+// losses: what was counted stays counted.
+func (c *statusChange) losses() {
+	s, was := &c.job.Status, &c.was.Status
 	if s.Failed < was.Failed {
 		c.invalid("failed", s.Failed, "cannot decrease the failed counter")
 	}
@@ -253,6 +258,7 @@ func (c *statusChange) steps() {
 			c.conditions(fmt.Sprintf("cannot disable the terminal %s=True condition", kind))
 		}
 	}
+	c.losses()
 	met, was := isTrue(c.job, batchv1.JobSuccessCriteriaMet), isTrue(c.was, batchv1.JobSuccessCriteriaMet)
 	if was && !met {
 		c.conditions("cannot disable the SuccessCriteriaMet=True condition")

@@ -161,6 +161,7 @@ func TestTheLeastOfEveryKindIsValid(t *testing.T) {
 			if errs := r.Validate(t.Context(), obj); len(errs) > 0 {
 				t.Fatal(errs.ToAggregate())
 			}
+			obj.SetResourceVersion("1")
 			if r.ValidateUpdate == nil {
 				return
 			}
@@ -249,7 +250,11 @@ status: {}
 				t.Fatal(err)
 			}
 			expected, _ := yaml.Marshal(want)
-			got, _ := yaml.Marshal(made(t, r, tt.in))
+			obj := made(t, r, tt.in)
+			if r.Settle != nil {
+				r.Settle(obj)
+			}
+			got, _ := yaml.Marshal(obj)
 			if d := cmp.Diff(string(expected), string(got)); d != "" {
 				t.Errorf("differs (-want +got):\n%s", d)
 			}

@@ -13,7 +13,8 @@ import (
 )
 
 // mark makes a kind honour the markers of its types: fields of gates that are
-// off are cleared, and declared rules checked beside the kind's own.
+// off are cleared, and declared rules checked beside the kind's own. Empty lists
+// are absent once errors no longer show them.
 func mark(r *apis.Resource, rules *marker.Rules) {
 	prepare, prepareUpdate := r.PrepareCreate, r.PrepareUpdate
 	bare := emptied.For(r.New())
@@ -22,9 +23,15 @@ func mark(r *apis.Resource, rules *marker.Rules) {
 		if prepare != nil {
 			prepare(obj)
 		}
+	}
+	r.PrepareUpdate = dropping(prepareUpdate, rules)
+	settle := r.Settle
+	r.Settle = func(obj apis.Object) {
+		if settle != nil {
+			settle(obj)
+		}
 		bare.Clear(obj)
 	}
-	r.PrepareUpdate = dropping(prepareUpdate, rules, bare)
 	check := r.Validate
 	r.Validate = func(ctx context.Context, obj apis.Object) field.ErrorList {
 		var own field.ErrorList
@@ -42,19 +49,18 @@ func mark(r *apis.Resource, rules *marker.Rules) {
 	for i := range r.Subresources {
 		s := &r.Subresources[i]
 		if s.PrepareUpdate != nil {
-			s.PrepareUpdate = dropping(s.PrepareUpdate, rules, bare)
+			s.PrepareUpdate = dropping(s.PrepareUpdate, rules)
 			s.ValidateUpdate = declaring(s.ValidateUpdate, rules)
 		}
 	}
 }
 
-func dropping(prepare func(obj, old apis.Object), rules *marker.Rules, bare *emptied.Fields) func(obj, old apis.Object) {
+func dropping(prepare func(obj, old apis.Object), rules *marker.Rules) func(obj, old apis.Object) {
 	return func(obj, old apis.Object) {
 		rules.Drop(obj, old)
 		if prepare != nil {
 			prepare(obj, old)
 		}
-		bare.Clear(obj)
 	}
 }
 

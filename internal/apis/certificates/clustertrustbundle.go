@@ -34,11 +34,11 @@ var ClusterTrustBundles = apis.Resource{
 	ConditionalUpdate: true,
 	Validate:          apis.Check(validateBundle),
 	ValidateUpdate: apis.CheckUpdate(func(b, old *certificatesv1.ClusterTrustBundle) field.ErrorList {
-		errs := validate.Immutable(field.NewPath("spec", "signerName"), b.Spec.SignerName, old.Spec.SignerName)
-		if b.Spec.TrustBundle == old.Spec.TrustBundle {
-			return errs
+		errs := validateBundleNames(b)
+		if b.Spec.TrustBundle != old.Spec.TrustBundle {
+			errs = validateBundle(b)
 		}
-		return append(errs, validateBundle(b)...)
+		return append(errs, validate.Immutable(field.NewPath("spec", "signerName"), b.Spec.SignerName, old.Spec.SignerName)...)
 	}),
 	ValidateName: anyName,
 	Fields: apis.Selectable(map[string]func(*certificatesv1.ClusterTrustBundle) string{
@@ -54,29 +54,39 @@ var ClusterTrustBundles = apis.Resource{
 }
 
 func validateBundle(b *certificatesv1.ClusterTrustBundle) field.ErrorList {
-	errs := validateBundleName(b.Name, b.Spec.SignerName)
-	if b.Spec.SignerName != "" {
-		errs = append(errs, validate.SignerName(field.NewPath("spec", "signerName"), b.Spec.SignerName)...)
+	return append(validateBundleNames(b), validateTrustAnchors(field.NewPath("spec", "trustBundle"), b.Spec.TrustBundle)...)
+}
+
+func validateBundleNames(b *certificatesv1.ClusterTrustBundle) field.ErrorList {
+	var errs field.ErrorList
+	signer, meta := b.Spec.SignerName, field.NewPath("metadata")
+	if b.GenerateName != "" {
+		errs = append(errs, validateBundleName(meta.Child("generateName"), b.GenerateName, signer, true)...)
 	}
-	return append(errs, validateTrustAnchors(field.NewPath("spec", "trustBundle"), b.Spec.TrustBundle)...)
+	if b.Name != "" { // metadata says so already
+		errs = append(errs, validateBundleName(meta.Child("name"), b.Name, signer, false)...)
+	}
+	if signer != "" {
+		errs = append(errs, validate.SignerName(field.NewPath("spec", "signerName"), signer)...)
+	}
+	return errs
 }
 
 // validateBundleName: a signer's bundles have its name before theirs, slashes
 // written as colons; nobody else's do.
-func validateBundleName(name, signer string) field.ErrorList {
-	path := field.NewPath("metadata", "name")
+func validateBundleName(path *field.Path, name, signer string, generated bool) field.ErrorList {
 	if signer == "" {
 		if strings.Contains(name, ":") {
 			return field.ErrorList{field.Invalid(path, name, "ClusterTrustBundle without signer name must not have \":\" in its name")}
 		}
-		return validate.Invalid(path, name, apivalidation.NameIsDNSSubdomain(name, false))
+		return validate.Invalid(path, name, apivalidation.NameIsDNSSubdomain(name, generated))
 	}
 	prefix := strings.ReplaceAll(signer, "/", ":") + ":"
 	rest, ok := strings.CutPrefix(name, prefix)
 	if !ok {
 		return field.ErrorList{field.Invalid(path, name, fmt.Sprintf("ClusterTrustBundle for signerName %s must be named with prefix %s", signer, prefix))}
 	}
-	return validate.Invalid(path, name, apivalidation.NameIsDNSSubdomain(rest, false))
+	return validate.Invalid(path, name, apivalidation.NameIsDNSSubdomain(rest, generated))
 }
 
 func validateTrustAnchors(path *field.Path, bundle string) field.ErrorList {

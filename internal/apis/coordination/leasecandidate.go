@@ -1,6 +1,7 @@
 package coordination
 
 import (
+	"strings"
 	"time"
 
 	"github.com/blang/semver/v4"
@@ -8,6 +9,7 @@ import (
 	coordinationv1alpha2 "k8s.io/api/coordination/v1alpha2"
 	coordinationv1beta1 "k8s.io/api/coordination/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa/internal/apis"
@@ -25,6 +27,7 @@ var LeaseCandidates = apis.Resource{
 	},
 	NoGeneration:        true,
 	AllowCreateOnUpdate: true,
+	ValidateName:        func(name string, _ bool) []string { return validation.IsConfigMapKey(name) },
 	Validate:            apis.Check(validateCandidate),
 	ValidateUpdate: apis.CheckUpdate(func(c, old *coordinationv1beta1.LeaseCandidate) field.ErrorList {
 		return append(validateCandidate(c), validate.Immutable(field.NewPath("spec", "leaseName"), c.Spec.LeaseName, old.Spec.LeaseName)...)
@@ -51,26 +54,38 @@ func validateCandidate(c *coordinationv1beta1.LeaseCandidate) field.ErrorList {
 	if s.LeaseName == "" {
 		errs = append(errs, field.Required(path.Child("leaseName"), ""))
 	}
-	binary, err := semver.ParseTolerant(s.BinaryVersion)
-	if err != nil {
-		errs = append(errs, field.Invalid(path.Child("binaryVersion"), s.BinaryVersion, "must be a valid semantic version"))
-	}
-	emulation, emulationErr := semver.ParseTolerant(s.EmulationVersion)
-	switch {
-	case s.EmulationVersion == "":
-		if s.Strategy == coordinationv1.OldestEmulationVersion {
-			errs = append(errs, field.Required(path.Child("emulationVersion"), "must be specified when `strategy` is 'OldestEmulationVersion'"))
+	version := func(child, text string) semver.Version {
+		v, err := semver.Parse(text)
+		if err != nil {
+			errs = append(errs, field.Invalid(path.Child(child), text, "must be a valid semantic version"))
 		}
-	case emulationErr != nil:
-		errs = append(errs, field.Invalid(path.Child("emulationVersion"), s.EmulationVersion, "must be a valid semantic version"))
-	case err == nil && binary.LT(emulation):
+		return v
+	}
+	var emulation, binary semver.Version
+	if s.EmulationVersion != "" {
+		emulation = version("emulationVersion", s.EmulationVersion)
+	}
+	if s.BinaryVersion == "" {
+		errs = append(errs, field.Required(path.Child("binaryVersion"), ""))
+	} else {
+		binary = version("binaryVersion", s.BinaryVersion)
+	}
+	if s.BinaryVersion != "" && s.EmulationVersion != "" && binary.LT(emulation) {
 		errs = append(errs, field.Invalid(path.Child("binaryVersion"), s.BinaryVersion, "must be greater than or equal to `emulationVersion`"))
 	}
 	if s.Strategy == "" {
 		return append(errs, field.Required(path.Child("strategy"), ""))
 	}
-	if s.Strategy != coordinationv1.OldestEmulationVersion {
-		errs = append(errs, validate.QualifiedName(path.Child("strategy"), string(s.Strategy))...)
+	if s.Strategy == coordinationv1.OldestEmulationVersion && emulation.EQ(semver.Version{}) {
+		errs = append(errs, field.Required(path.Child("emulationVersion"), "must be specified when `strategy` is 'OldestEmulationVersion'"))
 	}
-	return errs
+	return append(errs, validateStrategy(s.Strategy, path.Child("strategy", "strategy"))...)
+}
+
+// validateStrategy takes the names that are known, and others with a domain.
+func validateStrategy(s coordinationv1.CoordinatedLeaseStrategy, path *field.Path) field.ErrorList {
+	if strings.Contains(string(s), "/") {
+		return validate.QualifiedName(path, string(s))
+	}
+	return validate.OneOf(path, s, coordinationv1.OldestEmulationVersion)
 }

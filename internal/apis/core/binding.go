@@ -10,7 +10,6 @@ import (
 // pods/binding put a pod on a node.
 var Bindings = apis.Resource{
 	Version: "v1", Kind: "Binding", Plural: "bindings",
-	New:      apis.New[corev1.Binding],
-	Verbs:    []string{"create"},
-	Validate: apis.Check(validateBinding),
+	New:   apis.New[corev1.Binding],
+	Verbs: []string{"create"},
 }

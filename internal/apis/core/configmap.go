@@ -12,7 +12,8 @@ import (
 // ConfigMaps is the core/v1 configmaps resource.
 var ConfigMaps = apis.Resource{
 	Version: "v1", Kind: "ConfigMap", Plural: "configmaps", Short: []string{"cm"},
-	New: apis.New[corev1.ConfigMap], NewList: apis.NewList[corev1.ConfigMapList],
+	ChecksNameOnUpdate: true,
+	New:                apis.New[corev1.ConfigMap], NewList: apis.NewList[corev1.ConfigMapList],
 	NoGeneration:   true,
 	Validate:       apis.Check(validateConfigMap),
 	ValidateUpdate: apis.CheckUpdate(validateConfigMapUpdate),

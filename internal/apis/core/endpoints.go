@@ -9,7 +9,8 @@ import (
 // Endpoints is the core/v1 endpoints resource.
 var Endpoints = apis.Resource{
 	Version: "v1", Kind: "Endpoints", Plural: "endpoints", Short: []string{"ep"},
-	New: apis.New[corev1.Endpoints], NewList: apis.NewList[corev1.EndpointsList],
+	ChecksNameOnUpdate: true,
+	New:                apis.New[corev1.Endpoints], NewList: apis.NewList[corev1.EndpointsList],
 	NoGeneration:        true,
 	AllowCreateOnUpdate: true,
 	Default:             apis.On(defaultEndpoints),

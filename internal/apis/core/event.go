@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
 
 	"proa/internal/apis"
 )
@@ -17,12 +18,14 @@ var Events = apis.Resource{
 	New:          apis.New[corev1.Event], NewList: apis.NewList[corev1.EventList],
 	NoGeneration:        true,
 	AllowCreateOnUpdate: true,
+	ValidateName:        pathvalidation.ValidatePathSegmentName,
 	Also: []apis.Served{{
 		Group: "events.k8s.io", Version: "v1", Kind: "Event",
 		New: apis.New[eventsv1.Event], NewList: apis.NewList[eventsv1.EventList],
 		ToHub:   func(obj apis.Object) (apis.Object, error) { return eventToHub(obj.(*eventsv1.Event)), nil },
 		FromHub: func(obj apis.Object) (apis.Object, error) { return eventFromHub(obj.(*corev1.Event)), nil },
 
+		Strict:         true,
 		Validate:       apis.Check(validateNewEvent),
 		ValidateUpdate: apis.CheckUpdate(validateNewEventUpdate),
 	}},

@@ -14,7 +14,8 @@ import (
 // LimitRanges is the core/v1 limitranges resource.
 var LimitRanges = apis.Resource{
 	Version: "v1", Kind: "LimitRange", Plural: "limitranges", Short: []string{"limits"},
-	New: apis.New[corev1.LimitRange], NewList: apis.NewList[corev1.LimitRangeList],
+	ChecksNameOnUpdate: true,
+	New:                apis.New[corev1.LimitRange], NewList: apis.NewList[corev1.LimitRangeList],
 	NoGeneration:        true,
 	AllowCreateOnUpdate: true,
 	Default:             apis.On(defaultLimitRange),

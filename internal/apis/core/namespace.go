@@ -15,7 +15,8 @@ import (
 // through namespaces/finalize only.
 var Namespaces = apis.Resource{
 	Version: "v1", Kind: "Namespace", Plural: "namespaces", Short: []string{"ns"}, Scope: apis.Cluster,
-	New: apis.New[corev1.Namespace], NewList: apis.NewList[corev1.NamespaceList],
+	ChecksNameOnUpdate: true,
+	New:                apis.New[corev1.Namespace], NewList: apis.NewList[corev1.NamespaceList],
 	Verbs:        []string{"create", "delete", "get", "list", "patch", "update", "watch"},
 	NoGeneration: true,
 	Subresources: []apis.Subresource{

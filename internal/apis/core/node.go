@@ -11,7 +11,8 @@ import (
 // Nodes is the core/v1 nodes resource.
 var Nodes = apis.Resource{
 	Version: "v1", Kind: "Node", Plural: "nodes", Short: []string{"no"}, Scope: apis.Cluster,
-	New: apis.New[corev1.Node], NewList: apis.NewList[corev1.NodeList],
+	ChecksNameOnUpdate: true,
+	New:                apis.New[corev1.Node], NewList: apis.NewList[corev1.NodeList],
 	NoGeneration: true,
 	Subresources: []apis.Subresource{
 		{Name: "proxy", Version: "v1", Kind: "NodeProxyOptions", Verbs: []string{"create", "delete", "get", "patch", "update"}},

@@ -10,7 +10,8 @@ import (
 // PersistentVolumes is the core/v1 persistentvolumes resource.
 var PersistentVolumes = apis.Resource{
 	Version: "v1", Kind: "PersistentVolume", Plural: "persistentvolumes", Short: []string{"pv"}, Scope: apis.Cluster,
-	New: apis.New[corev1.PersistentVolume], NewList: apis.NewList[corev1.PersistentVolumeList],
+	ChecksNameOnUpdate: true,
+	New:                apis.New[corev1.PersistentVolume], NewList: apis.NewList[corev1.PersistentVolumeList],
 	NoGeneration: true,
 	Subresources: []apis.Subresource{apis.Writable("status", preparePersistentVolumeStatus, nil)},
 	Default:      apis.On(defaultPersistentVolume),
@@ -30,6 +31,9 @@ var PersistentVolumes = apis.Resource{
 
 func preparePersistentVolumeStatus(pv, old *corev1.PersistentVolume) {
 	pv.Spec = old.Spec
+	if pv.Status.Phase == old.Status.Phase && pv.Status.LastPhaseTransitionTime == nil {
+		pv.Status.LastPhaseTransitionTime = old.Status.LastPhaseTransitionTime
+	}
 }
 
 // stampPhase notes when the phase changed, unless the writer did.

@@ -9,7 +9,8 @@ import (
 // PersistentVolumeClaims is the core/v1 persistentvolumeclaims resource.
 var PersistentVolumeClaims = apis.Resource{
 	Version: "v1", Kind: "PersistentVolumeClaim", Plural: "persistentvolumeclaims", Short: []string{"pvc"},
-	New: apis.New[corev1.PersistentVolumeClaim], NewList: apis.NewList[corev1.PersistentVolumeClaimList],
+	ChecksNameOnUpdate: true,
+	New:                apis.New[corev1.PersistentVolumeClaim], NewList: apis.NewList[corev1.PersistentVolumeClaimList],
 	NoGeneration: true,
 	Subresources: []apis.Subresource{apis.Writable("status", prepareClaimStatus, validateClaimStatusUpdate)},
 	Default: apis.On(func(c *corev1.PersistentVolumeClaim) {

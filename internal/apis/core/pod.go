@@ -63,6 +63,7 @@ func podAddress(p *corev1.Pod) string {
 }
 
 func preparePod(p *corev1.Pod) {
+	completePodResources(p)
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: QOSClass(p)}
 	if len(p.Spec.SchedulingGates) > 0 {
 		p.Status.Conditions = []corev1.PodCondition{{
@@ -83,6 +84,9 @@ func stampGated(p, old *corev1.Pod, now metav1.Time) {
 
 func preparePodUpdate(p, old *corev1.Pod) {
 	p.Status = old.Status
+	if p.Spec.Resources == nil {
+		p.Spec.Resources = old.Spec.Resources.DeepCopy() // the client may not know of them
+	}
 }
 
 func preparePodStatus(p, old *corev1.Pod) {
@@ -113,6 +117,7 @@ func prepareResize(p, old *corev1.Pod) {
 	if p.Spec.Resources != nil {
 		changed.Spec.Resources = p.Spec.Resources
 	}
+	completePodResources(changed)
 	*p = *changed
 }
 

@@ -14,11 +14,13 @@ import (
 const (
 	volumeFileMode         = int32(0o644)
 	tokenExpirationSeconds = int64(60 * 60)
-	certificateSeconds     = int32(24 * 60 * 60)
 )
 
 // DefaultPod fills the absent fields of a pod.
 func DefaultPod(p *corev1.Pod) {
+	if g := p.Spec.TerminationGracePeriodSeconds; g != nil && *g < 0 {
+		p.Spec.TerminationGracePeriodSeconds = new(int64(1))
+	}
 	DefaultPodSpec(&p.Spec)
 	// Requests follow limits in pods only: a template may meet a LimitRange first.
 	for _, containers := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
@@ -26,7 +28,6 @@ func DefaultPod(p *corev1.Pod) {
 			requestLimits(&containers[i].Resources)
 		}
 	}
-	requestPodLimits(&p.Spec)
 	if p.Spec.HostNetwork {
 		hostPorts(p.Spec.Containers)
 		hostPorts(p.Spec.InitContainers)

@@ -6,27 +6,62 @@ import (
 	podresource "k8s.io/component-helpers/resource"
 )
 
-// requestPodLimits fills the requests of the pod as a whole (KEP-2837): what its
-// containers ask for together, else its limit.
-func requestPodLimits(s *corev1.PodSpec) {
-	r := s.Resources
+// completePodResources fills what is not said of the pod as a whole (KEP-2837),
+// where something is: the limits of huge pages from its containers, requests from
+// what they ask for or from its limits, and other limits from theirs if each has one.
+func completePodResources(p *corev1.Pod) {
+	r := p.Spec.Resources
 	if r == nil || len(r.Limits) == 0 && len(r.Requests) == 0 {
 		return
 	}
-	if r.Requests == nil {
-		r.Requests = corev1.ResourceList{}
+	limits := podresource.AggregateContainerLimits(p, podresource.PodResourcesOptions{})
+	asked := podresource.AggregateContainerRequests(p, podresource.PodResourcesOptions{})
+	for name, q := range limits {
+		if _, requested := r.Requests[name]; isHugePages(name) && !requested {
+			setResource(&r.Limits, name, q)
+		}
 	}
-	asked := podresource.AggregateContainerRequests(&corev1.Pod{Spec: *s}, podresource.PodResourcesOptions{})
 	for name, q := range asked {
-		if _, set := r.Requests[name]; !set && podresource.IsSupportedPodLevelResource(name) {
-			r.Requests[name] = q
+		if mayOvercommit(name) {
+			setResource(&r.Requests, name, q)
 		}
 	}
-	for name, limit := range r.Limits {
-		if _, set := r.Requests[name]; !set && podresource.IsSupportedPodLevelResource(name) {
-			r.Requests[name] = limit.DeepCopy()
+	for name, q := range r.Limits {
+		setResource(&r.Requests, name, q)
+	}
+	for name, request := range r.Requests {
+		limit := limits[name]
+		if !allLimit(&p.Spec, name) {
+			continue
+		}
+		if request.Cmp(limit) > 0 {
+			limit = request
+		}
+		setResource(&r.Limits, name, limit)
+	}
+}
+
+// setResource adds a resource that pods may have to a list without it.
+func setResource(list *corev1.ResourceList, name corev1.ResourceName, q resource.Quantity) {
+	if _, set := (*list)[name]; set || !podresource.IsSupportedPodLevelResource(name) {
+		return
+	}
+	if *list == nil {
+		*list = corev1.ResourceList{}
+	}
+	(*list)[name] = q.DeepCopy()
+}
+
+// allLimit: every container limits its use of a resource. Ephemeral ones cannot.
+func allLimit(s *corev1.PodSpec, name corev1.ResourceName) bool {
+	for _, containers := range [][]corev1.Container{s.InitContainers, s.Containers} {
+		for i := range containers {
+			if _, limited := containers[i].Resources.Limits[name]; !limited {
+				return false
+			}
 		}
 	}
+	return len(s.EphemeralContainers) == 0
 }
 
 // QOSClass classes a pod by how its cpu and memory are asked for and limited.

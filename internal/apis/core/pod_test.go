@@ -1,6 +1,7 @@
 package core
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -181,6 +182,50 @@ status: {phase: Pending}
 			}
 		})
 	}
+}
+
+func TestResourcesOfPodsAsAWhole(t *testing.T) {
+	tests := []struct{ name, pod, want string }{
+		{"what is not said of the pod is not made up", "containers: [{name: c, image: i, resources: {limits: {cpu: 1}}}]", "null"},
+		{"requests are what containers ask for",
+			"resources: {limits: {cpu: 4}}, containers: [{name: c, image: i, resources: {requests: {cpu: 1, memory: 1Gi}}}]",
+			`{"limits":{"cpu":"4"},"requests":{"cpu":"1","memory":"1Gi"}}`},
+		{"requests are else the limit", "resources: {limits: {cpu: 4}}, containers: [{name: c, image: i}]",
+			`{"limits":{"cpu":"4"},"requests":{"cpu":"4"}}`},
+		{"huge pages are limited to those of the containers",
+			"resources: {limits: {cpu: 4}, requests: {cpu: 1}}, containers: [{name: c, image: i, resources: {limits: {hugepages-2Mi: 4Mi}}}]",
+			`{"limits":{"cpu":"4","hugepages-2Mi":"4Mi"},"requests":{"cpu":"1","hugepages-2Mi":"4Mi"}}`},
+		{"huge pages that the pod asks for are limited to the containers', too",
+			"resources: {requests: {hugepages-2Mi: 2Mi}}, containers: [{name: c, image: i, resources: {limits: {hugepages-2Mi: 2Mi}}}]",
+			`{"limits":{"hugepages-2Mi":"2Mi"},"requests":{"hugepages-2Mi":"2Mi"}}`},
+		{"limits follow where every container has one",
+			"resources: {requests: {cpu: 1}}, containers: [{name: c, image: i, resources: {limits: {cpu: 2}}}, {name: d, image: i, resources: {limits: {cpu: 3}}}]",
+			`{"limits":{"cpu":"5"},"requests":{"cpu":"1"}}`},
+		{"limits are not below requests",
+			"resources: {requests: {cpu: 9}}, containers: [{name: c, image: i, resources: {limits: {cpu: 2}}}]",
+			`{"limits":{"cpu":"9"},"requests":{"cpu":"9"}}`},
+		{"one container without a limit leaves the pod without",
+			"resources: {requests: {cpu: 5}}, containers: [{name: c, image: i, resources: {limits: {cpu: 2}}}, {name: d, image: i}]",
+			`{"requests":{"cpu":"5"}}`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := parse(t, &Pods, "spec: {"+tt.pod+"}", true).(*corev1.Pod)
+			Pods.PrepareCreate(p)
+			got, err := json.Marshal(p.Spec.Resources)
+			if err != nil || string(got) != tt.want {
+				t.Errorf("got %s (%v), want %s", got, err, tt.want)
+			}
+		})
+	}
+	t.Run("an update that leaves them out keeps them", func(t *testing.T) {
+		old := parse(t, &Pods, "spec: {resources: {limits: {cpu: 4}}}", false).(*corev1.Pod)
+		p := parse(t, &Pods, "spec: {}", false).(*corev1.Pod)
+		Pods.PrepareUpdate(p, old)
+		if d := cmp.Diff(old.Spec.Resources, p.Spec.Resources); d != "" {
+			t.Error(d)
+		}
+	})
 }
 
 func TestQOSClass(t *testing.T) {

@@ -5,9 +5,11 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"proa/internal/apis"
+	"proa/internal/apis/validate"
 )
 
 // ReplicationControllers is the core/v1 replicationcontrollers resource.
@@ -31,14 +33,15 @@ var ReplicationControllers = apis.Resource{
 	PrepareUpdate: apis.OnUpdate(func(rc, old *corev1.ReplicationController) {
 		rc.Status = old.Status
 	}),
+	ValidateName:   validate.NameAlone(apivalidation.NameIsDNSSubdomain),
 	Validate:       apis.Check(validateReplicationController),
 	ValidateUpdate: apis.CheckUpdate(validateReplicationControllerUpdate),
 	Warnings: apis.Warn(func(rc, old *corev1.ReplicationController) []string {
-		var before *corev1.PodTemplateSpec
-		if old != nil {
-			before = old.Spec.Template
+		if old == nil {
+			return WorkloadWarnings(rc, true, "spec.template", rc.Spec.Template, nil)
 		}
-		return WorkloadWarnings(rc, old == nil, "spec.template", rc.Spec.Template, before)
+		// As upstream has it: an update is warned of what it does away with.
+		return WorkloadWarnings(rc, false, "spec.template", old.Spec.Template, rc.Spec.Template)
 	}),
 	Fields: apis.Selectable(map[string]func(*corev1.ReplicationController) string{
 		"status.replicas": func(rc *corev1.ReplicationController) string { return strconv.Itoa(int(rc.Status.Replicas)) },

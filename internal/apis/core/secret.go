@@ -13,7 +13,8 @@ import (
 // Secrets is the core/v1 secrets resource.
 var Secrets = apis.Resource{
 	Version: "v1", Kind: "Secret", Plural: "secrets",
-	New: apis.New[corev1.Secret], NewList: apis.NewList[corev1.SecretList],
+	ChecksNameOnUpdate: true,
+	New:                apis.New[corev1.Secret], NewList: apis.NewList[corev1.SecretList],
 	NoGeneration:   true,
 	Default:        apis.On(defaultSecret),
 	PrepareUpdate:  apis.OnUpdate(keepSecretType),

@@ -93,13 +93,7 @@ func keepNodePorts(s, old *corev1.Service) {
 }
 
 func needsNodePorts(s *corev1.Service) bool {
-	switch s.Spec.Type {
-	case corev1.ServiceTypeNodePort:
-		return true
-	case corev1.ServiceTypeLoadBalancer:
-		return s.Spec.AllocateLoadBalancerNodePorts == nil || *s.Spec.AllocateLoadBalancerNodePorts
-	}
-	return false
+	return s.Spec.Type == corev1.ServiceTypeNodePort || s.Spec.Type == corev1.ServiceTypeLoadBalancer
 }
 
 func needsHealthPort(s *corev1.Service) bool {

@@ -13,7 +13,8 @@ import (
 // ServiceAccounts is the core/v1 serviceaccounts resource.
 var ServiceAccounts = apis.Resource{
 	Version: "v1", Kind: "ServiceAccount", Plural: "serviceaccounts", Short: []string{"sa"},
-	New: apis.New[corev1.ServiceAccount], NewList: apis.NewList[corev1.ServiceAccountList],
+	ChecksNameOnUpdate: true,
+	New:                apis.New[corev1.ServiceAccount], NewList: apis.NewList[corev1.ServiceAccountList],
 	NoGeneration: true,
 	Subresources: []apis.Subresource{{
 		Name: "token", Group: "authentication.k8s.io", Version: "v1", Kind: "TokenRequest",

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/util/diff"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -94,10 +96,19 @@ func validateDataSources(s *corev1.PersistentVolumeClaimSpec, path *field.Path) 
 	return errs
 }
 
+func hasSourceGroup(s *corev1.PersistentVolumeClaimSpec) bool {
+	return s.DataSource != nil && s.DataSource.APIGroup != nil || s.DataSourceRef != nil && s.DataSourceRef.APIGroup != nil
+}
+
 // validateClaimUpdate: a claim stays what it was; a bound one may ask for more.
 func validateClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	path := field.NewPath("spec")
 	errs := validateClaim(c)
+	if hasSourceGroup(&old.Spec) { // that was not looked at once
+		errs = slices.DeleteFunc(errs, func(e *field.Error) bool {
+			return e.Field == "spec.dataSource.apiGroup" || e.Field == "spec.dataSourceRef.apiGroup"
+		})
+	}
 	is, was := c.Spec.DeepCopy(), old.Spec.DeepCopy()
 	if was.VolumeName == "" && is.VolumeName != "" {
 		was.VolumeName = is.VolumeName
@@ -197,26 +208,32 @@ func ValidateInlineVolumeSpec(s *corev1.PersistentVolumeSpec, path *field.Path) 
 
 func validateVolumeSpec(s *corev1.PersistentVolumeSpec, inline bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	forbid := func(set bool, child string) {
+	forbid := func(set bool, child, why string) {
 		if set {
-			errs = append(errs, field.Forbidden(path.Child(child), "may not be specified in the context of inline volumes"))
+			errs = append(errs, field.Forbidden(path.Child(child), why+" in the context of inline volumes"))
 		}
 	}
-	errs = append(errs, validateAccessModes(s.AccessModes, "", path.Child("accessModes"))...)
+	const notSpecified = "may not be specified"
 	if inline {
-		forbid(s.ClaimRef != nil, "claimRef")
-		forbid(len(s.Capacity) > 0, "capacity")
+		forbid(s.ClaimRef != nil, "claimRef", notSpecified)
+		forbid(len(s.Capacity) > 0, "capacity", notSpecified)
 		if s.CSI == nil {
 			errs = append(errs, field.Required(path.Child("csi"), "has to be specified in the context of inline volumes"))
 		}
-	} else {
+	}
+	errs = append(errs, validateAccessModes(s.AccessModes, "", path.Child("accessModes"))...)
+	if !inline {
 		errs = append(errs, validateVolumeCapacity(s.Capacity, path.Child("capacity"))...)
 	}
-	if p := s.PersistentVolumeReclaimPolicy; p != "" {
+	if p := s.PersistentVolumeReclaimPolicy; inline {
+		forbid(p != "" && p != corev1.PersistentVolumeReclaimRetain, "persistentVolumeReclaimPolicy", "may only be Retain")
+	} else if p != "" {
 		errs = append(errs, validate.OneOf(path.Child("persistentVolumeReclaimPolicy"), p,
 			corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRecycle, corev1.PersistentVolumeReclaimRetain)...)
 	}
-	if a := s.NodeAffinity; a != nil {
+	if a := s.NodeAffinity; inline {
+		forbid(a != nil, "nodeAffinity", notSpecified)
+	} else if a != nil {
 		at := path.Child("nodeAffinity")
 		if a.Required == nil {
 			errs = append(errs, field.Required(at.Child("required"), "must specify required node constraints"))
@@ -227,6 +244,11 @@ func validateVolumeSpec(s *corev1.PersistentVolumeSpec, inline bool, path *field
 	errs = append(errs, validateVolumeOrigin(s, path)...)
 	if s.HostPath != nil && s.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle && s.HostPath.Path == "/" {
 		errs = append(errs, field.Forbidden(path.Child("persistentVolumeReclaimPolicy"), "may not be 'recycle' for a hostPath mount of '/'"))
+	}
+	if inline {
+		forbid(s.StorageClassName != "", "storageClassName", notSpecified)
+		forbid(s.VolumeMode != nil && *s.VolumeMode != corev1.PersistentVolumeFilesystem, "volumeMode", "may not specify volumeMode other than Filesystem")
+		return errs // attributes are the volume's own
 	}
 	if s.StorageClassName != "" {
 		errs = append(errs, validate.Subdomain(path.Child("storageClassName"), s.StorageClassName)...)
@@ -373,7 +395,7 @@ func validatePersistentVolumeUpdate(pv, old *corev1.PersistentVolume) field.Erro
 		errs = append(errs, field.Forbidden(path.Child("persistentvolumesource"), fmt.Sprintf("spec.persistentvolumesource is immutable after creation\n%v", diff.Diff(validate.Hub(was), validate.Hub(is)))))
 	}
 	errs = append(errs, validate.Immutable(field.NewPath("volumeMode"), pv.Spec.VolumeMode, old.Spec.VolumeMode)...)
-	if old.Spec.NodeAffinity != nil && !apiequality.Semantic.DeepEqual(pv.Spec.NodeAffinity, old.Spec.NodeAffinity) {
+	if old.Spec.NodeAffinity != nil && !sameAffinity().DeepEqual(pv.Spec.NodeAffinity, old.Spec.NodeAffinity) {
 		errs = append(errs, field.Invalid(field.NewPath("nodeAffinity"), pv.Spec.NodeAffinity, "field is immutable, except for updating from beta label to GA"))
 	}
 	if old.Spec.VolumeAttributesClassName != nil && pv.Spec.VolumeAttributesClassName == nil {
@@ -381,3 +403,26 @@ func validatePersistentVolumeUpdate(pv, old *corev1.PersistentVolume) field.Erro
 	}
 	return errs
 }
+
+// sameAffinity compares node affinities and allows keys to be replaced: those of
+// the beta stage by their successors and, as upstream has it, others by none.
+var sameAffinity = sync.OnceValue(func() conversion.Equalities {
+	successors := map[string]string{
+		corev1.LabelFailureDomainBetaZone:   corev1.LabelTopologyZone,
+		corev1.LabelFailureDomainBetaRegion: corev1.LabelTopologyRegion,
+		corev1.LabelInstanceType:            corev1.LabelInstanceTypeStable,
+		"beta.kubernetes.io/os":             corev1.LabelOSStable,
+		"beta.kubernetes.io/arch":           corev1.LabelArchStable,
+	}
+	equalities := apiequality.Semantic.Copy()
+	err := equalities.AddFunc(func(is, was corev1.NodeSelectorRequirement) bool {
+		if successors[was.Key] == is.Key {
+			was.Key = is.Key
+		}
+		return apiequality.Semantic.DeepEqual(is, was)
+	})
+	if err != nil {
+		panic(err) // the function's form is wrong
+	}
+	return equalities
+})

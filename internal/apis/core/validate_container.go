@@ -158,7 +158,7 @@ func validateContainer(c *corev1.Container, p *podContext, path *field.Path) fie
 	errs = append(errs, validate.RequiredListed(path.Child("terminationMessagePolicy"), c.TerminationMessagePolicy,
 		corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)...)
 	errs = append(errs, validatePorts(c.Ports, path.Child("ports"))...)
-	errs = append(errs, validateEnv(c.Env, p, path.Child("env"))...)
+	errs = append(errs, validateEnv(c.Env, path.Child("env"))...)
 	errs = append(errs, validateEnvFrom(c.EnvFrom, path.Child("envFrom"))...)
 	errs = append(errs, validateMounts(c, p, path.Child("volumeMounts"))...)
 	errs = append(errs, validateDevices(c, p, path.Child("volumeDevices"))...)

@@ -27,7 +27,7 @@ var (
 	byteDivisors = sets.New("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei")
 )
 
-func validateEnv(env []corev1.EnvVar, p *podContext, path *field.Path) field.ErrorList {
+func validateEnv(env []corev1.EnvVar, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range env {
 		e, at := &env[i], path.Index(i)
@@ -36,12 +36,12 @@ func validateEnv(env []corev1.EnvVar, p *podContext, path *field.Path) field.Err
 		} else {
 			errs = append(errs, validate.Invalid(at.Child("name"), e.Name, validation.IsRelaxedEnvVarName(e.Name))...)
 		}
-		errs = append(errs, validateEnvSource(e, p, at.Child("valueFrom"))...)
+		errs = append(errs, validateEnvSource(e, at.Child("valueFrom"))...)
 	}
 	return errs
 }
 
-func validateEnvSource(e *corev1.EnvVar, p *podContext, path *field.Path) field.ErrorList {
+func validateEnvSource(e *corev1.EnvVar, path *field.Path) field.ErrorList {
 	from := e.ValueFrom
 	if from == nil {
 		return nil
@@ -66,7 +66,7 @@ func validateEnvSource(e *corev1.EnvVar, p *podContext, path *field.Path) field.
 	}
 	if from.FileKeyRef != nil {
 		sources++
-		errs = append(errs, validateFileKeyRef(from.FileKeyRef, p, path.Child("fileKeyRef"))...)
+		errs = append(errs, validateFileKeyRef(from.FileKeyRef, path.Child("fileKeyRef"))...)
 	}
 	switch {
 	case sources == 0:
@@ -178,25 +178,52 @@ func requiredSubdomain(at *field.Path, name string) field.ErrorList {
 	return validate.Subdomain(at, name)
 }
 
-func validateFileKeyRef(ref *corev1.FileKeySelector, p *podContext, path *field.Path) field.ErrorList {
+func validateFileKeyRef(ref *corev1.FileKeySelector, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if ref.Key == "" {
 		errs = append(errs, field.Required(path.Child("key"), ""))
 	} else {
 		errs = append(errs, validate.Invalid(path.Child("key"), ref.Key, validation.IsRelaxedEnvVarName(ref.Key))...)
 	}
-	switch source, known := p.volumes[ref.VolumeName]; {
-	case ref.VolumeName == "":
+	if ref.VolumeName == "" {
 		errs = append(errs, field.Required(path.Child("volumeName"), ""))
-	case !known:
-		errs = append(errs, field.NotFound(path.Child("volumeName"), ref.VolumeName))
-	case source.EmptyDir == nil:
-		errs = append(errs, field.Invalid(path.Child("volumeName"), ref.VolumeName, "must be an emptyDir volume"))
+	} else {
+		errs = append(errs, validate.Label(path.Child("volumeName"), ref.VolumeName)...)
 	}
 	if ref.Path == "" {
 		return append(errs, field.Required(path.Child("path"), ""))
 	}
-	return append(errs, validateNonReservedPath(ref.Path, path.Child("path"))...)
+	return append(errs, validateNoBacksteps(ref.Path, path.Child("path"))...)
+}
+
+// validateFileKeyVolumes: files that variables are read from (KEP-3721) are in the
+// pod's empty directories.
+func validateFileKeyVolumes(p *podContext, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	check := func(env []corev1.EnvVar, path *field.Path) {
+		for i, e := range env {
+			if e.ValueFrom == nil || e.ValueFrom.FileKeyRef == nil {
+				continue
+			}
+			name, at := e.ValueFrom.FileKeyRef.VolumeName, path.Child("env").Index(i).Child("valueFrom", "fileKeyRef", "volumeName")
+			switch source, known := p.volumes[name]; {
+			case !known:
+				errs = append(errs, field.NotFound(at, name))
+			case source.EmptyDir == nil:
+				errs = append(errs, field.Invalid(at, name, "referenced volume must be of type emptyDir"))
+			}
+		}
+	}
+	for i := range p.spec.InitContainers {
+		check(p.spec.InitContainers[i].Env, path.Child("initContainers").Index(i))
+	}
+	for i := range p.spec.Containers {
+		check(p.spec.Containers[i].Env, path.Child("containers").Index(i))
+	}
+	for i := range p.spec.EphemeralContainers {
+		check(p.spec.EphemeralContainers[i].Env, path.Child("ephemeralContainers").Index(i))
+	}
+	return errs
 }
 
 func validateEnvFrom(sources []corev1.EnvFromSource, path *field.Path) field.ErrorList {

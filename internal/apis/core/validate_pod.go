@@ -80,7 +80,9 @@ func validatePodSpec(s *corev1.PodSpec, podName string, isPod bool, path *field.
 	volumes, errs := validateVolumes(s.Volumes, podName, isPod, path.Child("volumes"))
 	p := &podContext{spec: s, volumes: volumes, claims: sets.New[string](), isPod: isPod}
 	for _, c := range s.ResourceClaims {
-		p.claims.Insert(c.Name)
+		if c.Name != "" {
+			p.claims.Insert(c.Name)
+		}
 	}
 	errs = append(errs, validateResourceClaims(s.ResourceClaims, path.Child("resourceClaims"))...)
 	errs = append(errs, validateContainers(p, path.Child("containers"))...)
@@ -97,7 +99,9 @@ func validatePodSpec(s *corev1.PodSpec, podName string, isPod bool, path *field.
 	errs = append(errs, validateDNSConfig(s, path.Child("dnsConfig"))...)
 	errs = append(errs, validateGates(s, path)...)
 	errs = append(errs, validateSpread(s.TopologySpreadConstraints, path.Child("topologySpreadConstraints"))...)
+	errs = append(errs, validateHostProcess(s, path)...)
 	errs = append(errs, validateHostUsers(s, path)...)
+	errs = append(errs, validateHostnameOverride(s, path.Child("hostnameOverride"))...)
 	errs = append(errs, validatePodNames(s, path)...)
 	if d := s.ActiveDeadlineSeconds; d != nil && (*d < 1 || *d > math.MaxInt32) {
 		errs = append(errs, field.Invalid(path.Child("activeDeadlineSeconds"), *d, validation.InclusiveRangeError(1, math.MaxInt32)))
@@ -105,13 +109,13 @@ func validatePodSpec(s *corev1.PodSpec, podName string, isPod bool, path *field.
 	errs = append(errs, ValidateTolerations(path.Child("tolerations"), s.Tolerations)...)
 	errs = append(errs, validateHostAliases(s.HostAliases, path.Child("hostAliases"))...)
 	if v := s.PreemptionPolicy; v != nil {
-		errs = append(errs, validate.RequiredOneOf(path.Child("preemptionPolicy"), *v, corev1.PreemptLowerPriority, corev1.PreemptNever)...)
+		errs = append(errs, validate.RequiredListed(path.Child("preemptionPolicy"), *v, corev1.PreemptLowerPriority, corev1.PreemptNever)...)
 	}
 	if s.Overhead != nil {
 		errs = append(errs, ValidateOverhead(path.Child("overhead"), s.Overhead)...)
 	}
-	errs = append(errs, validateHostProcess(s, path)...)
-	return append(errs, validateOS(s, path)...)
+	errs = append(errs, validateOS(s, path)...)
+	return append(errs, validateFileKeyVolumes(p, path)...)
 }
 
 // validatePodNames checks names of other things in the pod's own spec.
@@ -130,20 +134,25 @@ func validatePodNames(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 	if s.RuntimeClassName != nil {
 		errs = append(errs, validate.Subdomain(path.Child("runtimeClassName"), *s.RuntimeClassName)...)
 	}
-	if name := s.HostnameOverride; name != nil && *name != "" {
-		at := path.Child("hostnameOverride")
-		check("hostnameOverride", *name, validation.IsDNS1123Subdomain)
-		if len(*name) > maxHostnameOverride {
-			errs = append(errs, field.TooLong(at, "", maxHostnameOverride))
-		}
-		if s.HostNetwork {
-			errs = append(errs, field.Forbidden(at, "may not be specified when hostNetwork is true"))
-		}
-		if s.SetHostnameAsFQDN != nil && *s.SetHostnameAsFQDN {
-			errs = append(errs, field.Forbidden(at, "may not be specified when setHostnameAsFQDN is true"))
-		}
-	}
 	return errs
+}
+
+func validateHostnameOverride(s *corev1.PodSpec, at *field.Path) field.ErrorList {
+	name := s.HostnameOverride
+	if name == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	if s.SetHostnameAsFQDN != nil && *s.SetHostnameAsFQDN {
+		errs = append(errs, field.Forbidden(at, "may not be specified when setHostnameAsFQDN is true"))
+	}
+	if s.HostNetwork {
+		errs = append(errs, field.Forbidden(at, "may not be specified when hostNetwork is true"))
+	}
+	if len(*name) > maxHostnameOverride {
+		errs = append(errs, field.TooLong(at, "", maxHostnameOverride))
+	}
+	return append(errs, validate.Subdomain(at, *name)...)
 }
 
 func validateGates(s *corev1.PodSpec, path *field.Path) field.ErrorList {
@@ -240,13 +249,4 @@ func validateResourceClaims(claims []corev1.PodResourceClaim, path *field.Path) 
 		}
 	}
 	return errs
-}
-
-func validateBinding(b *corev1.Binding) field.ErrorList {
-	target := field.NewPath("target")
-	var errs field.ErrorList
-	if b.Target.Kind != "" && b.Target.Kind != "Node" {
-		errs = append(errs, field.NotSupported(target.Child("kind"), b.Target.Kind, []string{"Node", "<empty>"}))
-	}
-	return append(errs, required(target.Child("name"), b.Target.Name)...)
 }

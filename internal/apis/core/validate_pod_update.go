@@ -25,6 +25,13 @@ const updatableFields = "`spec.containers[*].image`,`spec.initContainers[*].imag
 func validatePodUpdate(p, old *corev1.Pod) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := validatePodAnnotations(p.Annotations, field.NewPath("metadata", "annotations"))
+	same := sameSpec(&p.Spec, &old.Spec)
+	if !same { // else it was looked at when it was written
+		errs = append(errs, validatePodSpec(&p.Spec, p.Name, true, spec)...)
+		if p.Spec.ServiceAccountName == "" {
+			errs = append(errs, forbidTokens(p.Spec.Volumes, spec.Child("volumes"))...)
+		}
+	}
 	images, stop := validateImageUpdates(p.Spec.Containers, old.Spec.Containers, spec.Child("containers"))
 	errs = append(errs, images...)
 	if stop {
@@ -35,10 +42,14 @@ func validatePodUpdate(p, old *corev1.Pod) field.ErrorList {
 	if stop {
 		return errs
 	}
-	errs = append(errs, validateDeadlineUpdate(p.Spec.ActiveDeadlineSeconds, old.Spec.ActiveDeadlineSeconds, spec.Child("activeDeadlineSeconds"))...)
-	errs = append(errs, validateGateUpdate(p.Spec.SchedulingGates, old.Spec.SchedulingGates, spec.Child("schedulingGates"))...)
+	deadline, stop := validateDeadlineUpdate(p.Spec.ActiveDeadlineSeconds, old.Spec.ActiveDeadlineSeconds, spec.Child("activeDeadlineSeconds"))
+	errs = append(errs, deadline...)
+	if stop {
+		return errs
+	}
 	errs = append(errs, validateAddedTolerations(p.Spec.Tolerations, old.Spec.Tolerations, spec.Child("tolerations"))...)
-	if len(errs) > 0 {
+	errs = append(errs, validateGateUpdate(p.Spec.SchedulingGates, old.Spec.SchedulingGates, spec.Child("schedulingGates"))...)
+	if same {
 		return errs
 	}
 	munged := mungeUpdatable(p, old)
@@ -101,17 +112,19 @@ func validateImageUpdates(containers, old []corev1.Container, path *field.Path) 
 	return errs, false
 }
 
-func validateDeadlineUpdate(is, was *int64, path *field.Path) field.ErrorList {
+// validateDeadlineUpdate lets a deadline come nearer. With a wrong number the rest
+// of the update is not looked at.
+func validateDeadlineUpdate(is, was *int64, path *field.Path) (errs field.ErrorList, stop bool) {
 	switch {
 	case is == nil && was != nil:
-		return field.ErrorList{field.Invalid(path, is, "must not update from a positive integer to nil value")}
+		return field.ErrorList{field.Invalid(path, is, "must not update from a positive integer to nil value")}, false
 	case is == nil:
 	case *is < 0 || *is > math.MaxInt32:
-		return field.ErrorList{field.Invalid(path, *is, validation.InclusiveRangeError(0, math.MaxInt32))}
+		return field.ErrorList{field.Invalid(path, *is, validation.InclusiveRangeError(0, math.MaxInt32))}, true
 	case was != nil && *was < *is:
-		return field.ErrorList{field.Invalid(path, *is, "must be less than or equal to previous value")}
+		return field.ErrorList{field.Invalid(path, *is, "must be less than or equal to previous value")}, true
 	}
-	return nil
+	return nil, false
 }
 
 func validateGateUpdate(gates, old []corev1.PodSchedulingGate, path *field.Path) field.ErrorList {
@@ -396,10 +409,23 @@ func restoreComputable(is *corev1.ResourceRequirements, was corev1.ResourceRequi
 
 func validatePodStatusUpdate(p, old *corev1.Pod) field.ErrorList {
 	path := field.NewPath("status")
-	errs := validate.Immutable(path.Child("qosClass"), p.Status.QOSClass, old.Status.QOSClass)
-	if name := p.Status.NominatedNodeName; name != "" {
-		errs = append(errs, validate.NodeName(path.Child("nominatedNodeName"), name)...)
+	var errs field.ErrorList
+	for i, c := range p.Status.Conditions {
+		if n := c.ObservedGeneration; n < 0 {
+			errs = append(errs, field.Invalid(path.Child("conditions").Index(i).Child("observedGeneration"), n, "must be a non-negative integer"))
+		}
+		errs = append(errs, validate.QualifiedName(path.Child("conditions").Index(i).Child("Type"), string(c.Type))...)
 	}
+	if name, at := p.Status.NominatedNodeName, path.Child("nominatedNodeName"); name != "" && name != old.Status.NominatedNodeName {
+		errs = append(errs, validate.NodeName(at, name)...)
+		if old.Spec.NodeName != "" {
+			errs = append(errs, field.Forbidden(at, "may not be set on pods that are already bound to a node"))
+		}
+	}
+	if n := p.Status.ObservedGeneration; n < 0 {
+		errs = append(errs, field.Invalid(path.Child("observedGeneration"), n, "must be a non-negative integer"))
+	}
+	errs = append(errs, validate.Immutable(path.Child("qosClass"), p.Status.QOSClass, old.Status.QOSClass)...)
 	errs = append(errs, validateTransitions(p.Status.ContainerStatuses, old.Status.ContainerStatuses, &old.Spec, path.Child("containerStatuses"))...)
 	seen := sets.New[string]()
 	for i, ip := range p.Status.PodIPs {

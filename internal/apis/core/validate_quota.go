@@ -147,10 +147,8 @@ func validateLimitType(t string, at *field.Path) field.ErrorList {
 func validateLimitItem(item *corev1.LimitRangeItem, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	names := sets.New[corev1.ResourceName]()
-	for child, list := range validate.Sorted(map[string]corev1.ResourceList{
-		"max": item.Max, "min": item.Min, "default": item.Default, "defaultRequest": item.DefaultRequest, "maxLimitRequestRatio": item.MaxLimitRequestRatio,
-	}) {
-		for name := range list {
+	check := func(child string, list corev1.ResourceList) {
+		for name := range validate.Sorted(list) {
 			names.Insert(name)
 			path := at.Child(child).Key(string(name))
 			if item.Type == corev1.LimitTypeContainer || item.Type == corev1.LimitTypePod {
@@ -160,7 +158,12 @@ func validateLimitItem(item *corev1.LimitRangeItem, at *field.Path) field.ErrorL
 			}
 		}
 	}
-	if item.Type == corev1.LimitTypePod {
+	check("max", item.Max)
+	check("min", item.Min)
+	if item.Type != corev1.LimitTypePod {
+		check("default", item.Default)
+		check("defaultRequest", item.DefaultRequest)
+	} else {
 		if len(item.Default) > 0 {
 			errs = append(errs, field.Forbidden(at.Child("default"), "may not be specified when `type` is 'Pod'"))
 		}
@@ -175,6 +178,7 @@ func validateLimitItem(item *corev1.LimitRangeItem, at *field.Path) field.ErrorL
 			errs = append(errs, field.Required(at.Child("limits"), "either minimum or maximum storage value is required, but neither was provided"))
 		}
 	}
+	check("maxLimitRequestRatio", item.MaxLimitRequestRatio)
 	for _, name := range sets.List(names) {
 		errs = append(errs, validateLimitOrder(item, name, at)...)
 	}

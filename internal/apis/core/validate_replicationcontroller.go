@@ -82,14 +82,21 @@ func ValidateAlwaysRestarts(s *corev1.PodSpec, path *field.Path) field.ErrorList
 func validateReplicationControllerStatusUpdate(rc, _ *corev1.ReplicationController) field.ErrorList {
 	path, s := field.NewPath("status"), &rc.Status
 	errs := validate.NonNegative(path.Child("replicas"), s.Replicas)
-	for child, n := range validate.Sorted(map[string]int32{"fullyLabeledReplicas": s.FullyLabeledReplicas, "readyReplicas": s.ReadyReplicas, "availableReplicas": s.AvailableReplicas}) {
-		errs = append(errs, validate.NonNegative(path.Child(child), n)...)
-		if n > s.Replicas {
-			errs = append(errs, field.Invalid(path.Child(child), n, "cannot be greater than status.replicas"))
+	counts := []struct {
+		name string
+		n    int32
+	}{{"fullyLabeledReplicas", s.FullyLabeledReplicas}, {"readyReplicas", s.ReadyReplicas}, {"availableReplicas", s.AvailableReplicas}}
+	for _, count := range counts {
+		errs = append(errs, validate.NonNegative(path.Child(count.name), count.n)...)
+	}
+	errs = append(errs, validate.NonNegative(path.Child("observedGeneration"), s.ObservedGeneration)...)
+	for _, count := range counts {
+		if count.n > s.Replicas {
+			errs = append(errs, field.Invalid(path.Child(count.name), count.n, "cannot be greater than status.replicas"))
 		}
 	}
 	if s.AvailableReplicas > s.ReadyReplicas {
 		errs = append(errs, field.Invalid(path.Child("availableReplicas"), s.AvailableReplicas, "cannot be greater than readyReplicas"))
 	}
-	return append(errs, validate.NonNegative(path.Child("observedGeneration"), s.ObservedGeneration)...)
+	return errs
 }

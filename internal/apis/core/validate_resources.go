@@ -113,24 +113,32 @@ func validateRequirements(r *corev1.ResourceRequirements, claims sets.Set[string
 		at, asked := requests.Key(string(name)), r.Requests[name]
 		errs = append(errs, ValidateContainerResourceName(name, at)...)
 		errs = append(errs, validateQuantity(name, asked, at)...)
+		note(name)
+		errs = append(errs, validateBelowLimit(name, r, path)...)
 		if isHugePages(name) {
 			errs = append(errs, validateHugePageQuantity(name, asked, at)...)
-		}
-		note(name)
-		switch limit, limited := r.Limits[name]; {
-		case !limited && !mayOvercommit(name):
-			errs = append(errs, field.Required(limits, "Limit must be set for non overcommitable resources"))
-		case !limited:
-		case !mayOvercommit(name) && asked.Cmp(limit) != 0:
-			errs = append(errs, field.Invalid(requests, asked.String(), fmt.Sprintf("must be equal to %s limit of %s", name, limit.String())))
-		case asked.Cmp(limit) > 0:
-			errs = append(errs, field.Invalid(requests, asked.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String())))
 		}
 	}
 	if huge && !small {
 		errs = append(errs, field.Forbidden(path, "HugePages require cpu or memory"))
 	}
 	return append(errs, validateClaimNames(r.Claims, claims, path.Child("claims"))...)
+}
+
+// validateBelowLimit: a request is not above the limit, nor below it if the resource
+// cannot be overcommitted.
+func validateBelowLimit(name corev1.ResourceName, r *corev1.ResourceRequirements, path *field.Path) field.ErrorList {
+	requests, asked := path.Child("requests"), r.Requests[name]
+	switch limit, limited := r.Limits[name]; {
+	case !limited && !mayOvercommit(name):
+		return field.ErrorList{field.Required(path.Child("limits"), "Limit must be set for non overcommitable resources")}
+	case !limited:
+	case !mayOvercommit(name) && asked.Cmp(limit) != 0:
+		return field.ErrorList{field.Invalid(requests, asked.String(), fmt.Sprintf("must be equal to %s limit of %s", name, limit.String()))}
+	case asked.Cmp(limit) > 0:
+		return field.ErrorList{field.Invalid(requests, asked.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String()))}
+	}
+	return nil
 }
 
 func validateClaimNames(used []corev1.ResourceClaim, known sets.Set[string], path *field.Path) field.ErrorList {
@@ -195,10 +203,7 @@ func validatePodResources(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 	names(r.Limits, path.Child("limits"))
 	names(r.Requests, path.Child("requests"))
 	for _, name := range validate.SortedKeys(r.Requests) {
-		asked := r.Requests[name]
-		if limit, ok := r.Limits[name]; ok && asked.Cmp(limit) > 0 {
-			errs = append(errs, field.Invalid(path.Child("requests"), asked.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String())))
-		}
+		errs = append(errs, validateBelowLimit(name, r, path)...)
 	}
 	total := podresource.AggregateContainerRequests(&corev1.Pod{Spec: *s}, podresource.PodResourcesOptions{})
 	for _, name := range validate.SortedKeys(r.Requests) {

@@ -261,7 +261,9 @@ func validateTaintEffect(e corev1.TaintEffect, at *field.Path) field.ErrorList {
 
 func validateSpread(constraints []corev1.TopologySpreadConstraint, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	seen := sets.New[string]()
+	pair := func(c *corev1.TopologySpreadConstraint) string {
+		return fmt.Sprintf("{%v, %v}", c.TopologyKey, c.WhenUnsatisfiable)
+	}
 	for i, c := range constraints {
 		at := at.Index(i)
 		if c.MaxSkew <= 0 {
@@ -271,11 +273,11 @@ func validateSpread(constraints []corev1.TopologySpreadConstraint, at *field.Pat
 			errs = append(errs, field.Required(at.Child("topologyKey"), "can not be empty"))
 		}
 		errs = append(errs, validate.OneOf(at.Child("whenUnsatisfiable"), c.WhenUnsatisfiable, corev1.DoNotSchedule, corev1.ScheduleAnyway)...)
-		pair := fmt.Sprintf("{%v, %v}", c.TopologyKey, c.WhenUnsatisfiable)
-		if seen.Has(pair) {
-			errs = append(errs, field.Duplicate(at.Child("{topologyKey, whenUnsatisfiable}"), pair))
+		for j := range constraints[i+1:] {
+			if pair(&constraints[i+1+j]) == pair(&c) {
+				errs = append(errs, field.Duplicate(at.Child("{topologyKey, whenUnsatisfiable}"), pair(&c)))
+			}
 		}
-		seen.Insert(pair)
 		if d := c.MinDomains; d != nil {
 			if *d <= 0 {
 				errs = append(errs, field.Invalid(at.Child("minDomains"), *d, "must be greater than zero"))

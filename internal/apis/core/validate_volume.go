@@ -307,20 +307,27 @@ func validateProjected(p *corev1.ProjectedVolumeSource, at *field.Path) field.Er
 	}
 	for i := range p.Sources {
 		s := &p.Sources[i]
-		u := sources{at: at.Child("sources").Index(i)}
-		u.offer(s.Secret != nil, "secret", func(at *field.Path) field.ErrorList {
+		at, found := at.Child("sources").Index(i), 0
+		offer := func(set bool, name string, check func(*field.Path) field.ErrorList) {
+			if set {
+				found++
+				bad := check(at.Child(name)) // may add to errs itself
+				errs = append(errs, bad...)
+			}
+		}
+		offer(s.Secret != nil, "secret", func(at *field.Path) field.ErrorList {
 			for _, item := range s.Secret.Items {
 				claim(item.Path, s.Secret.Name)
 			}
 			return append(required(at.Child("name"), s.Secret.Name), validateKeys(s.Secret.Items, at.Child("items"))...)
 		})
-		u.offer(s.ConfigMap != nil, "configMap", func(at *field.Path) field.ErrorList {
+		offer(s.ConfigMap != nil, "configMap", func(at *field.Path) field.ErrorList {
 			for _, item := range s.ConfigMap.Items {
 				claim(item.Path, s.ConfigMap.Name)
 			}
 			return append(required(at.Child("name"), s.ConfigMap.Name), validateKeys(s.ConfigMap.Items, at.Child("items"))...)
 		})
-		u.offer(s.DownwardAPI != nil, "downwardAPI", func(at *field.Path) field.ErrorList {
+		offer(s.DownwardAPI != nil, "downwardAPI", func(at *field.Path) field.ErrorList {
 			var errs field.ErrorList
 			for _, item := range s.DownwardAPI.Items {
 				errs = append(errs, validateDownwardFile(&item, at)...)
@@ -328,24 +335,23 @@ func validateProjected(p *corev1.ProjectedVolumeSource, at *field.Path) field.Er
 			}
 			return errs
 		})
-		u.offer(s.ServiceAccountToken != nil, "serviceAccountToken", func(at *field.Path) field.ErrorList {
+		offer(s.ServiceAccountToken != nil, "serviceAccountToken", func(at *field.Path) field.ErrorList {
 			claim(s.ServiceAccountToken.Path, s.ServiceAccountToken.Path)
 			return validateTokenProjection(s.ServiceAccountToken, at, projected)
 		})
-		u.offer(s.ClusterTrustBundle != nil, "clusterTrustBundle", func(at *field.Path) field.ErrorList {
+		offer(s.ClusterTrustBundle != nil, "clusterTrustBundle", func(at *field.Path) field.ErrorList {
 			claim(s.ClusterTrustBundle.Path, s.ClusterTrustBundle.Path)
 			return validateTrustBundle(s.ClusterTrustBundle, at)
 		})
-		u.offer(s.PodCertificate != nil, "podCertificate", func(at *field.Path) field.ErrorList {
+		offer(s.PodCertificate != nil, "podCertificate", func(at *field.Path) field.ErrorList {
 			c := s.PodCertificate
 			for _, path := range []string{c.CredentialBundlePath, c.KeyPath, c.CertificateChainPath} {
 				claim(path, path)
 			}
 			return validatePodCertificate(c, at)
 		})
-		errs = append(errs, u.errs...)
-		if u.found == 0 {
-			errs = append(errs, field.Required(u.at, "must specify a volume type"))
+		if found > 1 {
+			errs = append(errs, field.Forbidden(at, "may not specify more than 1 volume type per source"))
 		}
 	}
 	return errs

@@ -51,9 +51,6 @@ func defaultProjections(sources []corev1.VolumeProjection) {
 		if t := sources[i].ServiceAccountToken; t != nil && t.ExpirationSeconds == nil {
 			t.ExpirationSeconds = new(tokenExpirationSeconds)
 		}
-		if c := sources[i].PodCertificate; c != nil && c.MaxExpirationSeconds == nil {
-			c.MaxExpirationSeconds = new(certificateSeconds)
-		}
 	}
 }
 

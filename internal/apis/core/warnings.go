@@ -22,11 +22,12 @@ var deprecatedNodeLabels = map[string]string{
 	"beta.kubernetes.io/instance-type":         `deprecated since v1.17; use "node.kubernetes.io/instance-type" instead`,
 }
 
+// podWarnings are those of a new pod: who changes one did not write it.
 func podWarnings(p, old *corev1.Pod) []string {
-	t := &corev1.PodTemplateSpec{ObjectMeta: p.ObjectMeta, Spec: p.Spec}
 	if old != nil {
-		return TemplateWarnings(t, &corev1.PodTemplateSpec{ObjectMeta: old.ObjectMeta, Spec: old.Spec}, nil)
+		return nil
 	}
+	t := &corev1.PodTemplateSpec{ObjectMeta: p.ObjectMeta, Spec: p.Spec}
 	return append(nameWarnings(p), TemplateWarnings(t, nil, nil)...)
 }
 
@@ -97,6 +98,7 @@ func TemplateWarnings(t, old *corev1.PodTemplateSpec, path *field.Path) []string
 			warn(spec.Child("nodeSelector").Key(key), "%s", reason)
 		}
 	}
+	warnings = append(warnings, preferenceWarnings(t.Spec.Affinity, spec.Child("affinity"))...)
 	if t.Spec.DeprecatedServiceAccount != t.Spec.ServiceAccountName && t.Spec.DeprecatedServiceAccount != "" {
 		warn(spec.Child("serviceAccount"), "deprecated since v1.0; use spec.serviceAccountName instead")
 	}

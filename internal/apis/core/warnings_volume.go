@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -32,7 +33,7 @@ func overlapWarnings(volumes []corev1.Volume) []string {
 			}
 			warn(v.Name, "DownwardAPI", paths)
 		}
-		if v.Projected != nil && len(v.Projected.Sources) == 0 {
+		if v.Projected != nil && slices.Contains(v.Projected.Sources, corev1.VolumeProjection{}) {
 			warnings = append(warnings, fmt.Sprintf("volume %q (Projected) has no sources provided", v.Name))
 		}
 	}
@@ -104,17 +105,24 @@ func affinityWarnings(a *corev1.Affinity, path *field.Path) []string {
 		return nil
 	}
 	var warnings []string
-	if n := a.NodeAffinity; n != nil {
-		for i, term := range n.PreferredDuringSchedulingIgnoredDuringExecution {
-			at := path.Child("nodeAffinity", ifPossible).Index(i).Child("preference", "matchExpressions")
-			warnings = append(warnings, valueWarnings(term.Preference.MatchExpressions, at)...)
-		}
-	}
 	if p := a.PodAffinity; p != nil {
 		warnings = append(warnings, termWarnings(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution, path.Child("podAffinity"))...)
 	}
 	if p := a.PodAntiAffinity; p != nil {
 		warnings = append(warnings, termWarnings(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution, path.Child("podAntiAffinity"))...)
+	}
+	return warnings
+}
+
+// preferenceWarnings tells of nodes that are preferred by labels which none can have.
+func preferenceWarnings(a *corev1.Affinity, path *field.Path) []string {
+	if a == nil || a.NodeAffinity == nil {
+		return nil
+	}
+	var warnings []string
+	for i, term := range a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
+		at := path.Child("nodeAffinity", ifPossible).Index(i).Child("preference", "matchExpressions")
+		warnings = append(warnings, valueWarnings(term.Preference.MatchExpressions, at)...)
 	}
 	return warnings
 }

@@ -19,11 +19,12 @@ func Resources() []*apis.Resource { return []*apis.Resource{&EndpointSlices} }
 // EndpointSlices is the discovery.k8s.io/v1 endpointslices resource.
 var EndpointSlices = apis.Resource{
 	Group: "discovery.k8s.io", Version: "v1", Kind: "EndpointSlice", Plural: "endpointslices",
-	New: apis.New[discoveryv1.EndpointSlice], NewList: apis.NewList[discoveryv1.EndpointSliceList],
+	ChecksNameOnUpdate: true,
+	New:                apis.New[discoveryv1.EndpointSlice], NewList: apis.NewList[discoveryv1.EndpointSliceList],
 	Default:        apis.On(defaultSlice),
 	LabelsCount:    true,
 	PrepareCreate:  apis.On(dropTopology),
-	PrepareUpdate:  apis.OnUpdate(func(s, _ *discoveryv1.EndpointSlice) { dropTopology(s) }),
+	Settle:         apis.On(dropTopology), // upstream counts an update that brings one as a change
 	Warnings:       apis.Warn(sliceWarnings),
 	Validate:       apis.Check(validateSlice),
 	ValidateUpdate: apis.CheckUpdate(validateSliceUpdate),

@@ -17,7 +17,10 @@ const (
 	PodLogsQuerySplitStreams PSINodeCondition ReduceDefaultCrashLoopBackoffDecay ResourceHealthStatusMessage
 	RuntimeClassInImageCriApi ShardedListAndWatch StatefulSetRecreateStrategy StorageVersionAPI
 	TaintTolerationComparisonOperators UserNamespacesHostNetworkSupport VolumeBindMountOptions
-	WindowsCPUAndMemoryAffinity WindowsHostNetwork WorkloadWithJob`
+	WindowsCPUAndMemoryAffinity WindowsHostNetwork WorkloadWithJob
+
+	CPUManagerPolicyAlphaOptions InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScalingExclusiveMemory
+	KubeletAllocatedPodsEndpoint QOSReserved TopologyManagerPolicyAlphaOptions`
 
 	// betaOff are beta gates that start off: those that need an API which is
 	// itself off, and those that were turned off after trouble.
@@ -51,7 +54,10 @@ const (
 	TokenRequestServiceAccountUIDValidation TranslateStreamCloseWebsocketRequests
 	UnauthenticatedHTTP2DOSMitigation UnknownVersionInteroperabilityProxy UnlockWhileProcessingFIFO
 	VolumeLimitScaling WatchList WatchListClient WatchListCompression WebhookRoundTripLoadBalancing
-	WindowsGracefulNodeShutdown`
+	WindowsGracefulNodeShutdown
+
+	CPUManagerPolicyBetaOptions HugepageAwareEviction ReloadKubeletClientCAFile ReloadKubeletServerCertificateFile
+	RotateKubeletServerCertificate TopologyManagerPolicyBetaOptions`
 
 	stable = `
 	AnonymousAuthConfigurableEndpoints APIServerTracing AuthorizeNodeWithSelectors AuthorizeWithSelectors
@@ -70,11 +76,14 @@ const (
 	SchedulerQueueingHints SELinuxChangePolicy SELinuxMountReadWriteOncePod SeparateTaintEvictionController
 	StorageVersionMigrator StreamingCollectionEncodingToJSON StreamingCollectionEncodingToProtobuf
 	StructuredAuthenticationConfiguration SupplementalGroupsPolicy UserNamespacesSupport VolumeAttributesClass
-	WatchCacheInitializationPostStartHook WinDSR WinOverlay`
+	WatchCacheInitializationPostStartHook WinDSR WinOverlay
+
+	CPUManagerPolicyOptions ExecProbeTimeout InPlacePodVerticalScalingInitContainers KubeletPodResourcesDynamicResources
+	PLEGOnDemandRelist RecursiveReadOnlyMounts SystemdWatchdog TopologyManagerPolicyOptions`
 
 	// stableOpen are GA, yet may still be turned off.
 	stableOpen = `
-	MutatingAdmissionPolicy SELinuxMount`
+	CustomCPUCFSQuotaPeriod MutatingAdmissionPolicy SELinuxMount`
 
 	deprecatedOff = `
 	GitRepoVolumeDriver KMSv1`

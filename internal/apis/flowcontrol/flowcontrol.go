@@ -47,7 +47,8 @@ const (
 // FlowSchemas is the flowcontrol.apiserver.k8s.io/v1 flowschemas resource.
 var FlowSchemas = apis.Resource{
 	Group: group, Version: "v1", Kind: "FlowSchema", Plural: "flowschemas", Scope: apis.Cluster,
-	New: apis.New[flowcontrolv1.FlowSchema], NewList: apis.NewList[flowcontrolv1.FlowSchemaList],
+	ChecksNameOnUpdate: true,
+	New:                apis.New[flowcontrolv1.FlowSchema], NewList: apis.NewList[flowcontrolv1.FlowSchemaList],
 	Readable: olderSchemas,
 	Default: apis.On(func(s *flowcontrolv1.FlowSchema) {
 		if s.Spec.MatchingPrecedence == 0 {
@@ -89,7 +90,8 @@ var FlowSchemas = apis.Resource{
 // prioritylevelconfigurations resource.
 var PriorityLevelConfigurations = apis.Resource{
 	Group: group, Version: "v1", Kind: "PriorityLevelConfiguration", Plural: "prioritylevelconfigurations", Scope: apis.Cluster,
-	New: apis.New[flowcontrolv1.PriorityLevelConfiguration], NewList: apis.NewList[flowcontrolv1.PriorityLevelConfigurationList],
+	ChecksNameOnUpdate: true,
+	New:                apis.New[flowcontrolv1.PriorityLevelConfiguration], NewList: apis.NewList[flowcontrolv1.PriorityLevelConfigurationList],
 	Readable: olderLevels,
 	Default:  apis.On(defaultLevel),
 	Subresources: []apis.Subresource{

@@ -254,12 +254,6 @@ func validateConditionTypes(types []string, path *field.Path) field.ErrorList {
 func validateLevel(l *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
 	path := field.NewPath("spec")
 	errs := validateMandatoryLevel(l, path)
-	if l.Spec.Limited != nil && l.Spec.Type != flowcontrolv1.PriorityLevelEnablementLimited {
-		errs = append(errs, field.Forbidden(path.Child("limited"), ""))
-	}
-	if l.Spec.Exempt != nil && l.Spec.Type != flowcontrolv1.PriorityLevelEnablementExempt {
-		errs = append(errs, field.Forbidden(path.Child("exempt"), ""))
-	}
 	switch l.Spec.Type {
 	case flowcontrolv1.PriorityLevelEnablementExempt:
 		if e := l.Spec.Exempt; e != nil {
@@ -274,6 +268,12 @@ func validateLevel(l *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList 
 		}
 	default:
 		errs = append(errs, validate.RequiredOneOf(path.Child("type"), l.Spec.Type, flowcontrolv1.PriorityLevelEnablementExempt, flowcontrolv1.PriorityLevelEnablementLimited)...)
+	}
+	if l.Spec.Limited != nil && l.Spec.Type != flowcontrolv1.PriorityLevelEnablementLimited {
+		errs = append(errs, field.Forbidden(path.Child("limited"), ""))
+	}
+	if l.Spec.Exempt != nil && l.Spec.Type != flowcontrolv1.PriorityLevelEnablementExempt {
+		errs = append(errs, field.Forbidden(path.Child("exempt"), ""))
 	}
 	return append(errs, validateLevelStatus(l, nil)...)
 }
@@ -343,9 +343,6 @@ func validateLimited(l *flowcontrolv1.LimitedPriorityLevelConfiguration, path *f
 
 func validateLimitResponse(r *flowcontrolv1.LimitResponse, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if r.Queuing != nil && r.Type != flowcontrolv1.LimitResponseTypeQueue {
-		errs = append(errs, field.Forbidden(path.Child("queuing"), ""))
-	}
 	switch r.Type {
 	case flowcontrolv1.LimitResponseTypeReject:
 	case flowcontrolv1.LimitResponseTypeQueue:
@@ -355,6 +352,9 @@ func validateLimitResponse(r *flowcontrolv1.LimitResponse, path *field.Path) fie
 		return validateQueuing(r.Queuing, path.Child("queuing"))
 	default:
 		errs = append(errs, validate.RequiredOneOf(path.Child("type"), r.Type, flowcontrolv1.LimitResponseTypeQueue, flowcontrolv1.LimitResponseTypeReject)...)
+	}
+	if r.Queuing != nil && r.Type != flowcontrolv1.LimitResponseTypeQueue {
+		errs = append(errs, field.Forbidden(path.Child("queuing"), ""))
 	}
 	return errs
 }

@@ -159,7 +159,7 @@ func each(t tag) tag {
 // how long it may be, whether it must or may be there. It reports whether to go on.
 func (c *check) first(at *place, m *member, v, old reflect.Value) bool {
 	before := len(c.errs)
-	optional := false
+	optional, fixed := false, false
 	for _, t := range m.tags {
 		switch t.name {
 		case "optional":
@@ -168,6 +168,8 @@ func (c *check) first(at *place, m *member, v, old reflect.Value) bool {
 			if old.IsValid() {
 				c.add(field.Invalid(at.path(), nil, "field is immutable").WithOrigin("immutable"))
 			}
+		case "fixed":
+			fixed = old.IsValid()
 		case "update":
 			if old.IsValid() {
 				c.update(at, m, t.value, v, old)
@@ -186,7 +188,7 @@ func (c *check) first(at *place, m *member, v, old reflect.Value) bool {
 			}
 		}
 	}
-	return len(c.errs) == before && !(optional && unset(v))
+	return len(c.errs) == before && !fixed && !(optional && unset(v))
 }
 
 // update checks one rule about how a field may change; it is known to have changed.

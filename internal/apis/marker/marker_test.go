@@ -26,7 +26,7 @@ func TestTheTableIsThatOfTheModules(t *testing.T) {
 }
 
 func TestEveryTagIsUnderstood(t *testing.T) {
-	known := strings.Fields(`required optional forbidden immutable update maxItems maxLength maxBytes minimum maximum
+	known := strings.Fields(`required optional forbidden immutable fixed update maxItems maxLength maxBytes minimum maximum
 		format monotonic enum listType listMapKey unique customUnique unionMember opaqueType eachVal eachKey
 		ifEnabled ifDisabled subfield item ifMode modeDiscriminator`)
 	for name, m := range byType() {

@@ -165,7 +165,7 @@ func (r *Rules) resolve(text string) string {
 	return inner
 }
 
-var transitions = []string{"immutable", "update", "monotonic"}
+var transitions = []string{"immutable", "fixed", "update", "monotonic"}
 
 // forMode keeps what a mode has use for.
 func (c *member) forMode(m mode, t reflect.Type) {

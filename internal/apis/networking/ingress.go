@@ -15,7 +15,8 @@ import (
 // Ingresses is the networking.k8s.io/v1 ingresses resource.
 var Ingresses = apis.Resource{
 	Group: "networking.k8s.io", Version: "v1", Kind: "Ingress", Plural: "ingresses", Short: []string{"ing"},
-	New: apis.New[networkingv1.Ingress], NewList: apis.NewList[networkingv1.IngressList],
+	ChecksNameOnUpdate: true,
+	New:                apis.New[networkingv1.Ingress], NewList: apis.NewList[networkingv1.IngressList],
 	Subresources: []apis.Subresource{
 		apis.Writable("status", func(i, old *networkingv1.Ingress) { i.Spec = old.Spec }, validateIngressStatusUpdate),
 	},

@@ -18,7 +18,8 @@ const maxController = 250
 // IngressClasses is the networking.k8s.io/v1 ingressclasses resource.
 var IngressClasses = apis.Resource{
 	Group: "networking.k8s.io", Version: "v1", Kind: "IngressClass", Plural: "ingressclasses", Scope: apis.Cluster,
-	New: apis.New[networkingv1.IngressClass], NewList: apis.NewList[networkingv1.IngressClassList],
+	ChecksNameOnUpdate: true,
+	New:                apis.New[networkingv1.IngressClass], NewList: apis.NewList[networkingv1.IngressClassList],
 	Default: apis.On(func(c *networkingv1.IngressClass) {
 		if p := c.Spec.Parameters; p != nil && p.Scope == nil {
 			p.Scope = new(networkingv1.IngressClassParametersReferenceScopeCluster)

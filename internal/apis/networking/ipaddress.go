@@ -1,7 +1,6 @@
 package networking
 
 import (
-	"net/netip"
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -18,7 +17,8 @@ import (
 // IPAddresses is the networking.k8s.io/v1 ipaddresses resource.
 var IPAddresses = apis.Resource{
 	Group: "networking.k8s.io", Version: "v1", Kind: "IPAddress", Plural: "ipaddresses", Short: []string{"ip"}, Scope: apis.Cluster,
-	New: apis.New[networkingv1.IPAddress], NewList: apis.NewList[networkingv1.IPAddressList],
+	ChecksNameOnUpdate: true,
+	New:                apis.New[networkingv1.IPAddress], NewList: apis.NewList[networkingv1.IPAddressList],
 	NoGeneration: true,
 	ValidateName: validateIPName,
 	Validate:     apis.Check(validateIPAddress),
@@ -47,14 +47,11 @@ func printParent(ref *networkingv1.ParentReference) string {
 
 // validateIPName wants the one way to write an address.
 func validateIPName(name string, _ bool) []string {
-	ip, err := netip.ParseAddr(name)
-	if err != nil {
-		return []string{err.Error()}
+	var messages []string
+	for _, err := range validation.IsValidIP(nil, name) {
+		messages = append(messages, err.Detail)
 	}
-	if ip.String() != name {
-		return []string{"must be a canonical format IP address"}
-	}
-	return nil
+	return messages
 }
 
 func validateIPAddress(ip *networkingv1.IPAddress) field.ErrorList {

@@ -20,8 +20,9 @@ func Resources() []*apis.Resource { return []*apis.Resource{&RuntimeClasses} }
 // RuntimeClasses is the node.k8s.io/v1 runtimeclasses resource.
 var RuntimeClasses = apis.Resource{
 	Group: "node.k8s.io", Version: "v1", Kind: "RuntimeClass", Plural: "runtimeclasses", Scope: apis.Cluster,
-	AnyFinalizer: true,
-	New:          apis.New[nodev1.RuntimeClass], NewList: apis.NewList[nodev1.RuntimeClassList],
+	ChecksNameOnUpdate: true,
+	AnyFinalizer:       true,
+	New:                apis.New[nodev1.RuntimeClass], NewList: apis.NewList[nodev1.RuntimeClassList],
 	NoGeneration:        true,
 	ConditionalUpdate:   true,
 	AllowCreateOnUpdate: true,

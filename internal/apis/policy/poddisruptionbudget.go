@@ -6,6 +6,7 @@ import (
 	"time"
 
 	policyv1 "k8s.io/api/policy/v1"
+	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -29,6 +30,7 @@ var PodDisruptionBudgets = apis.Resource{
 	},
 	PrepareCreate: apis.On(func(b *policyv1.PodDisruptionBudget) { b.Status = policyv1.PodDisruptionBudgetStatus{} }),
 	PrepareUpdate: apis.OnUpdate(func(b, old *policyv1.PodDisruptionBudget) { b.Status = old.Status }),
+	ValidateName:  pathvalidation.ValidatePathSegmentName,
 	Validate:      apis.Check(validateBudget),
 	Columns: []metav1.TableColumnDefinition{
 		apis.NameColumn,

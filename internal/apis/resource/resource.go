@@ -10,9 +10,11 @@ import (
 	resourcev1alpha3 "k8s.io/api/resource/v1alpha3"
 	resourcev1beta1 "k8s.io/api/resource/v1beta1"
 	resourcev1beta2 "k8s.io/api/resource/v1beta2"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa/internal/apis"
+	"proa/internal/apis/validate"
 )
 
 const group = "resource.k8s.io"
@@ -39,14 +41,16 @@ var DeviceClasses = apis.Resource{
 		apis.ServedAs[resourcev1.DeviceClass, resourcev1beta2.DeviceClass, resourcev1beta2.DeviceClassList](group, "v1beta2", "DeviceClass"),
 		apis.ServedAs[resourcev1.DeviceClass, resourcev1beta1.DeviceClass, resourcev1beta1.DeviceClassList](group, "v1beta1", "DeviceClass"),
 	},
-	Validate: apis.Check(validateClass),
-	Columns:  nameAndAge, Row: nameAndAgeRow,
+	ValidateName: validate.NameAlone(apivalidation.NameIsDNSSubdomain),
+	Validate:     apis.Check(validateClass),
+	Columns:      nameAndAge, Row: nameAndAgeRow,
 }
 
 // ResourceClaims is the resource.k8s.io/v1 resourceclaims resource.
 var ResourceClaims = apis.Resource{
 	Group: group, Version: "v1", Kind: "ResourceClaim", Plural: "resourceclaims",
-	New: apis.New[resourcev1.ResourceClaim], NewList: apis.NewList[resourcev1.ResourceClaimList],
+	ChecksNameOnUpdate: true,
+	New:                apis.New[resourcev1.ResourceClaim], NewList: apis.NewList[resourcev1.ResourceClaimList],
 	NoGeneration: true,
 	Also: []apis.Served{
 		apis.ServedAs[resourcev1.ResourceClaim, resourcev1beta2.ResourceClaim, resourcev1beta2.ResourceClaimList](group, "v1beta2", "ResourceClaim"),
@@ -106,7 +110,8 @@ func printState(c *resourcev1.ResourceClaim) string {
 // ResourceClaimTemplates is the resource.k8s.io/v1 resourceclaimtemplates resource.
 var ResourceClaimTemplates = apis.Resource{
 	Group: group, Version: "v1", Kind: "ResourceClaimTemplate", Plural: "resourceclaimtemplates",
-	New: apis.New[resourcev1.ResourceClaimTemplate], NewList: apis.NewList[resourcev1.ResourceClaimTemplateList],
+	ChecksNameOnUpdate: true,
+	New:                apis.New[resourcev1.ResourceClaimTemplate], NewList: apis.NewList[resourcev1.ResourceClaimTemplateList],
 	NoGeneration: true,
 	Also: []apis.Served{
 		apis.ServedAs[resourcev1.ResourceClaimTemplate, resourcev1beta2.ResourceClaimTemplate, resourcev1beta2.ResourceClaimTemplateList](group, "v1beta2", "ResourceClaimTemplate"),
@@ -203,7 +208,8 @@ func stampRule(r, old *resourcev1.DeviceTaintRule, now metav1.Time) {
 // resourcepoolstatusrequests resource (KEP-5677).
 var ResourcePoolStatusRequests = apis.Resource{
 	Group: group, Version: "v1alpha3", Kind: "ResourcePoolStatusRequest", Plural: "resourcepoolstatusrequests", Scope: apis.Cluster, Gate: "DRAResourcePoolStatus",
-	New: apis.New[resourcev1alpha3.ResourcePoolStatusRequest], NewList: apis.NewList[resourcev1alpha3.ResourcePoolStatusRequestList],
+	ConditionalUpdate: true,
+	New:               apis.New[resourcev1alpha3.ResourcePoolStatusRequest], NewList: apis.NewList[resourcev1alpha3.ResourcePoolStatusRequestList],
 	NoGeneration: true,
 	Default: apis.On(func(r *resourcev1alpha3.ResourcePoolStatusRequest) {
 		if r.Spec.Limit == nil {

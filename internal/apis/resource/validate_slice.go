@@ -16,18 +16,15 @@ import (
 )
 
 func validateSliceUpdate(s, old *resourcev1.ResourceSlice) errorList {
-	path := field.NewPath("spec")
-	errs := validateSliceSpec(&s.Spec, &old.Spec)
-	errs = append(errs, validate.Immutable(path.Child("pool", "name"), s.Spec.Pool.Name, old.Spec.Pool.Name)...)
-	errs = append(errs, validate.Immutable(path.Child("driver"), s.Spec.Driver, old.Spec.Driver)...)
-	return append(errs, validate.Immutable(path.Child("nodeName"), s.Spec.NodeName, old.Spec.NodeName)...)
+	return validateSliceSpec(&s.Spec, &old.Spec)
 }
 
 func validateSlice(slice *resourcev1.ResourceSlice) errorList {
-	return validateSliceSpec(&slice.Spec, &resourcev1.ResourceSliceSpec{})
+	return validateSliceSpec(&slice.Spec, nil)
 }
 
-// validateSliceSpec checks a slice; capacities that a device of old had are as they were.
+// validateSliceSpec checks a slice; capacities that a device of old had are as they
+// were. Old is nil for a new slice.
 func validateSliceSpec(s, old *resourcev1.ResourceSliceSpec) errorList {
 	path := field.NewPath("spec")
 	errs := validate.CSIDriverName(path.Child("driver"), s.Driver)
@@ -37,6 +34,13 @@ func validateSliceSpec(s, old *resourcev1.ResourceSliceSpec) errorList {
 	}
 	if s.Pool.ResourceSliceCount <= 0 {
 		errs = append(errs, field.Invalid(path.Child("pool", "resourceSliceCount"), s.Pool.ResourceSliceCount, "must be greater than zero"))
+	}
+	if old == nil {
+		old = &resourcev1.ResourceSliceSpec{}
+	} else {
+		errs = append(errs, validate.Immutable(path.Child("pool", "name"), s.Pool.Name, old.Pool.Name)...)
+		errs = append(errs, validate.Immutable(path.Child("driver"), s.Driver, old.Driver)...)
+		errs = append(errs, validate.Immutable(path.Child("nodeName"), s.NodeName, old.NodeName)...)
 	}
 	perDevice := s.PerDeviceNodeSelection != nil && *s.PerDeviceNodeSelection
 	errs = append(errs, place{path, s.NodeName, s.NodeSelector, s.AllNodes}.validate(s.PerDeviceNodeSelection)...)

@@ -1,6 +1,7 @@
 package scheduling
 
 import (
+	"fmt"
 	"time"
 
 	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
@@ -19,7 +20,8 @@ const maxTemplateDepth = schedulingv1alpha3.WorkloadMaxTreeDepth
 // served as v1alpha3. Nearly all of its rules are markers of its types.
 var Workloads = apis.Resource{
 	Group: "scheduling.k8s.io", Version: "v1beta1", Kind: "Workload", Plural: "workloads", Gate: "GenericWorkload",
-	New: apis.New[schedulingv1beta1.Workload], NewList: apis.NewList[schedulingv1beta1.WorkloadList],
+	ConditionalUpdate: true,
+	New:               apis.New[schedulingv1beta1.Workload], NewList: apis.NewList[schedulingv1beta1.WorkloadList],
 	NoGeneration: true,
 	Also: []apis.Served{
 		apis.ServedAs[schedulingv1beta1.Workload, schedulingv1alpha3.Workload, schedulingv1alpha3.WorkloadList]("scheduling.k8s.io", "v1alpha3", "Workload"),
@@ -31,39 +33,113 @@ var Workloads = apis.Resource{
 	},
 }
 
-// validateWorkload: template names are unique over the whole tree, and the tree
-// is not too deep.
+type composite = schedulingv1beta1.CompositePodGroupTemplate
+
+// validateWorkload: template names are unique over the whole tree, which is not too
+// deep, has groups of pods at its ends, and one priority.
 func validateWorkload(w *schedulingv1beta1.Workload) field.ErrorList {
+	path, s := field.NewPath("spec"), &w.Spec
 	names := map[string]bool{}
+	for _, g := range s.PodGroupTemplates {
+		names[g.Name] = true
+	}
+	composites := path.Child("compositePodGroupTemplates")
+	errs := validateNames(s.CompositePodGroupTemplates, names, composites)
+	for i := range s.CompositePodGroupTemplates {
+		if t := &s.CompositePodGroupTemplates[i]; depthOf(t) >= maxTemplateDepth {
+			errs = append(errs, field.Invalid(composites.Index(i), t.CompositePodGroupTemplates, fmt.Sprintf("maximum template hierarchy depth is %d", maxTemplateDepth)))
+		}
+	}
+	errs = append(errs, validatePriorities(s, path)...)
+	return append(errs, validateChildren(s.CompositePodGroupTemplates, composites)...)
+}
+
+// validateNames refuses names of other lists; those of one list differ by a marker.
+func validateNames(list []composite, names map[string]bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	seen := func(name string, path *field.Path) {
-		if names[name] {
-			errs = append(errs, field.Duplicate(path.Child("name"), name))
-		}
-		names[name] = true
-	}
-	var visit func(list []schedulingv1beta1.CompositePodGroupTemplate, path *field.Path, depth int)
-	groups := func(list []schedulingv1beta1.PodGroupTemplate, path *field.Path) {
-		for i := range list {
-			seen(list[i].Name, path.Index(i))
+	for i := range list {
+		if names[list[i].Name] {
+			errs = append(errs, field.Duplicate(path.Index(i).Child("name"), list[i].Name))
 		}
 	}
-	visit = func(list []schedulingv1beta1.CompositePodGroupTemplate, path *field.Path, depth int) {
-		if depth > maxTemplateDepth-1 && len(list) > 0 {
-			errs = append(errs, field.TooMany(path, depth, maxTemplateDepth-1))
-			return
-		}
-		for i := range list {
-			t, at := &list[i], path.Index(i)
-			seen(t.Name, at)
-			if len(t.PodGroupTemplates) == 0 && len(t.CompositePodGroupTemplates) == 0 {
-				errs = append(errs, field.Required(at, "at least one of podGroupTemplates or compositePodGroupTemplates must be set"))
+	for i := range list {
+		names[list[i].Name] = true
+	}
+	for i := range list {
+		t, at := &list[i], path.Index(i)
+		for j, g := range t.PodGroupTemplates {
+			if names[g.Name] {
+				errs = append(errs, field.Duplicate(at.Child("podGroupTemplates").Index(j).Child("name"), g.Name))
 			}
-			groups(t.PodGroupTemplates, at.Child("podGroupTemplates"))
-			visit(t.CompositePodGroupTemplates, at.Child("compositePodGroupTemplates"), depth+1)
+		}
+		for _, g := range t.PodGroupTemplates {
+			names[g.Name] = true
+		}
+		errs = append(errs, validateNames(t.CompositePodGroupTemplates, names, at.Child("compositePodGroupTemplates"))...)
+	}
+	return errs
+}
+
+func depthOf(t *composite) int {
+	depth := 0
+	for i := range t.CompositePodGroupTemplates {
+		depth = max(depth, depthOf(&t.CompositePodGroupTemplates[i]))
+	}
+	return depth + 1
+}
+
+// priority is how urgent a template says its pods are.
+type priority struct {
+	class string
+	set   bool
+	value int32
+}
+
+func priorityOf(class string, value *int32) priority {
+	p := priority{class: class}
+	if value != nil {
+		p.set, p.value = true, *value
+	}
+	return p
+}
+
+// validatePriorities wants the whole tree to be equally urgent.
+func validatePriorities(s *schedulingv1beta1.WorkloadSpec, path *field.Path) field.ErrorList {
+	seen := map[priority]bool{}
+	groups := func(list []schedulingv1beta1.PodGroupTemplate) {
+		for i := range list {
+			seen[priorityOf(list[i].PriorityClassName, list[i].Priority)] = true
 		}
 	}
-	visit(w.Spec.CompositePodGroupTemplates, field.NewPath("spec", "compositePodGroupTemplates"), 1)
+	groups(s.PodGroupTemplates)
+	if len(seen) > 1 {
+		return field.ErrorList{field.Invalid(path, nil, "detected multiple priority configurations")}
+	}
+	var visit func(list []composite)
+	visit = func(list []composite) {
+		for i := range list {
+			seen[priorityOf(list[i].PriorityClassName, list[i].Priority)] = true
+			groups(list[i].PodGroupTemplates)
+			visit(list[i].CompositePodGroupTemplates)
+		}
+	}
+	visit(s.CompositePodGroupTemplates)
+	if len(seen) > 1 {
+		return field.ErrorList{field.Invalid(path, nil, "all priority and priorityClassName values must be identical, detected multiple values")}
+	}
+	return nil
+}
+
+// validateChildren refuses composite templates of nothing.
+func validateChildren(list []composite, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range list {
+		t, at := &list[i], path.Index(i)
+		if len(t.PodGroupTemplates) == 0 && len(t.CompositePodGroupTemplates) == 0 {
+			errs = append(errs, field.Invalid(at, t.Name, "must have at least one child PodGroupTemplate or CompositePodGroupTemplate"))
+		}
+		errs = append(errs, validateChildren(t.CompositePodGroupTemplates, at.Child("compositePodGroupTemplates"))...)
+	}
 	return errs
 }
 
@@ -71,7 +147,8 @@ func validateWorkload(w *schedulingv1beta1.Workload) field.ErrorList {
 // v1alpha3.
 var PodGroups = apis.Resource{
 	Group: "scheduling.k8s.io", Version: "v1beta1", Kind: "PodGroup", Plural: "podgroups", Gate: "GenericWorkload",
-	New: apis.New[schedulingv1beta1.PodGroup], NewList: apis.NewList[schedulingv1beta1.PodGroupList],
+	ConditionalUpdate: true,
+	New:               apis.New[schedulingv1beta1.PodGroup], NewList: apis.NewList[schedulingv1beta1.PodGroupList],
 	NoGeneration: true,
 	Also: []apis.Served{
 		apis.ServedAs[schedulingv1beta1.PodGroup, schedulingv1alpha3.PodGroup, schedulingv1alpha3.PodGroupList]("scheduling.k8s.io", "v1alpha3", "PodGroup"),

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	storagev1 "k8s.io/api/storage/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -24,6 +25,7 @@ var CSIDrivers = apis.Resource{
 	GenerationFromZero: true,
 	ConditionalUpdate:  true,
 	Default:            apis.On(defaultDriver),
+	Warnings:           apis.Warn(driverWarnings),
 	Validate:           apis.Check(validateDriver),
 	ValidateUpdate: apis.CheckUpdate(func(d, old *storagev1.CSIDriver) field.ErrorList {
 		path := field.NewPath("spec")
@@ -60,9 +62,16 @@ func defaultDriver(d *storagev1.CSIDriver) {
 	if len(s.VolumeLifecycleModes) == 0 {
 		s.VolumeLifecycleModes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent}
 	}
-	if len(s.TokenRequests) > 0 && s.ServiceAccountTokenInSecrets == nil {
-		s.ServiceAccountTokenInSecrets = new(false)
+}
+
+// driverWarnings: tokens are asked for where they may be logged (KEP-5538).
+func driverWarnings(d, old *storagev1.CSIDriver) []string {
+	requests := d.Spec.TokenRequests
+	known := old != nil && apiequality.Semantic.DeepEqual(old.Spec.TokenRequests, requests)
+	if known || len(requests) == 0 || d.Spec.ServiceAccountTokenInSecrets != nil {
+		return nil
 	}
+	return []string{"spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes"}
 }
 
 func driverRow(d *storagev1.CSIDriver, now time.Time) []any {
@@ -96,9 +105,6 @@ func driverRow(d *storagev1.CSIDriver, now time.Time) []any {
 func validateDriver(d *storagev1.CSIDriver) field.ErrorList {
 	path, s := field.NewPath("spec"), &d.Spec
 	var errs field.ErrorList
-	if d.Name != "" { // metadata says so already
-		errs = validate.CSIDriverName(field.NewPath("name"), d.Name)
-	}
 	required := func(name string, set bool) {
 		if !set {
 			errs = append(errs, field.Required(path.Child(name), ""))
@@ -113,10 +119,10 @@ func validateDriver(d *storagev1.CSIDriver) field.ErrorList {
 		errs = append(errs, validate.OneOf(path.Child("fsGroupPolicy"), *s.FSGroupPolicy,
 			storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy, storagev1.FileFSGroupPolicy, storagev1.NoneFSGroupPolicy)...)
 	}
+	errs = append(errs, validateTokenRequests(s.TokenRequests, path.Child("tokenRequests"))...)
 	for _, m := range s.VolumeLifecycleModes {
 		errs = append(errs, validate.Listed(path.Child("volumeLifecycleModes"), m, storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral)...)
 	}
-	errs = append(errs, validateTokenRequests(s.TokenRequests, path.Child("tokenRequests"))...)
 	required("seLinuxMount", s.SELinuxMount != nil)
 	if n := s.NodeAllocatableUpdatePeriodSeconds; n != nil && *n < 10 {
 		errs = append(errs, field.Invalid(path.Child("nodeAllocatableUpdatePeriodSeconds"), *n, "must be greater than or equal to 10 seconds"))

@@ -18,7 +18,8 @@ const maxNodeID = 256
 // CSINodes is the storage.k8s.io/v1 csinodes resource.
 var CSINodes = apis.Resource{
 	Group: "storage.k8s.io", Version: "v1", Kind: "CSINode", Plural: "csinodes", Scope: apis.Cluster,
-	New: apis.New[storagev1.CSINode], NewList: apis.NewList[storagev1.CSINodeList],
+	ChecksNameOnUpdate: true,
+	New:                apis.New[storagev1.CSINode], NewList: apis.NewList[storagev1.CSINodeList],
 	NoGeneration:      true,
 	ConditionalUpdate: true,
 	Subresources: []apis.Subresource{

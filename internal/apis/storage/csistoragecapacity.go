@@ -12,7 +12,8 @@ import (
 // CSIStorageCapacities is the storage.k8s.io/v1 csistoragecapacities resource.
 var CSIStorageCapacities = apis.Resource{
 	Group: "storage.k8s.io", Version: "v1", Kind: "CSIStorageCapacity", Plural: "csistoragecapacities",
-	New: apis.New[storagev1.CSIStorageCapacity], NewList: apis.NewList[storagev1.CSIStorageCapacityList],
+	ChecksNameOnUpdate: true,
+	New:                apis.New[storagev1.CSIStorageCapacity], NewList: apis.NewList[storagev1.CSIStorageCapacityList],
 	NoGeneration:      true,
 	ConditionalUpdate: true,
 	Validate:          apis.Check(validateCapacity),

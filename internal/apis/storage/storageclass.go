@@ -26,7 +26,8 @@ const (
 // StorageClasses is the storage.k8s.io/v1 storageclasses resource.
 var StorageClasses = apis.Resource{
 	Group: "storage.k8s.io", Version: "v1", Kind: "StorageClass", Plural: "storageclasses", Short: []string{"sc"}, Scope: apis.Cluster,
-	New: apis.New[storagev1.StorageClass], NewList: apis.NewList[storagev1.StorageClassList],
+	ChecksNameOnUpdate: true,
+	New:                apis.New[storagev1.StorageClass], NewList: apis.NewList[storagev1.StorageClassList],
 	NoGeneration: true,
 	Default: apis.On(func(c *storagev1.StorageClass) {
 		if c.ReclaimPolicy == nil {
@@ -90,7 +91,8 @@ func validateProvisioner(name string, path *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(path, "")}
 	}
-	return validate.Invalid(path, name, validation.IsQualifiedName(strings.ToLower(name)))
+	lower := strings.ToLower(name)
+	return validate.Invalid(path, lower, validation.IsQualifiedName(lower))
 }
 
 func validateParameters(parameters map[string]string, path *field.Path) field.ErrorList {

@@ -1,10 +1,12 @@
 package storage
 
 import (
+	"math"
 	"time"
 
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa/internal/apis"
@@ -17,7 +19,8 @@ const maxVolumeError = 1024
 // VolumeAttachments is the storage.k8s.io/v1 volumeattachments resource.
 var VolumeAttachments = apis.Resource{
 	Group: "storage.k8s.io", Version: "v1", Kind: "VolumeAttachment", Plural: "volumeattachments", Scope: apis.Cluster,
-	New: apis.New[storagev1.VolumeAttachment], NewList: apis.NewList[storagev1.VolumeAttachmentList],
+	ChecksNameOnUpdate: true,
+	New:                apis.New[storagev1.VolumeAttachment], NewList: apis.NewList[storagev1.VolumeAttachmentList],
 	NoGeneration:      true,
 	ConditionalUpdate: true,
 	Subresources: []apis.Subresource{
@@ -66,10 +69,12 @@ func validateSource(s *storagev1.VolumeAttachmentSource, path *field.Path) field
 		return field.ErrorList{field.Required(path, exactlyOne)}
 	case s.InlineVolumeSpec != nil && s.PersistentVolumeName != nil:
 		return field.ErrorList{field.Forbidden(path, exactlyOne)}
-	case s.PersistentVolumeName != nil && *s.PersistentVolumeName == "":
-		return field.ErrorList{field.Required(path.Child("persistentVolumeName"), "must specify non empty persistentVolumeName")}
 	case s.PersistentVolumeName != nil:
-		return validate.Subdomain(path.Child("persistentVolumeName"), *s.PersistentVolumeName)
+		var errs field.ErrorList
+		if *s.PersistentVolumeName == "" {
+			errs = append(errs, field.Required(path.Child("persistentVolumeName"), "must specify non empty persistentVolumeName"))
+		}
+		return append(errs, validate.Subdomain(path.Child("persistentVolumeName"), *s.PersistentVolumeName)...)
 	case s.InlineVolumeSpec != nil:
 		return core.ValidateInlineVolumeSpec(s.InlineVolumeSpec, path.Child("inlineVolumeSpec"))
 	}
@@ -77,8 +82,15 @@ func validateSource(s *storagev1.VolumeAttachmentSource, path *field.Path) field
 }
 
 func validateVolumeError(e *storagev1.VolumeError, path *field.Path) field.ErrorList {
-	if e != nil && len(e.Message) > maxVolumeError {
-		return field.ErrorList{field.TooLong(path.Child("message"), "", maxVolumeError)}
+	if e == nil {
+		return nil
 	}
-	return nil
+	var errs field.ErrorList
+	if len(e.Message) > maxVolumeError {
+		errs = append(errs, field.TooLong(path.Child("message"), "", maxVolumeError))
+	}
+	if code := e.ErrorCode; code != nil && *code < 0 {
+		errs = append(errs, field.Invalid(path.Child("errorCode"), *code, validation.InclusiveRangeError(0, math.MaxInt32)))
+	}
+	return errs
 }

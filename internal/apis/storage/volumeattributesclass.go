@@ -15,7 +15,8 @@ import (
 // resource (KEP-3751).
 var VolumeAttributesClasses = apis.Resource{
 	Group: "storage.k8s.io", Version: "v1", Kind: "VolumeAttributesClass", Plural: "volumeattributesclasses", Short: []string{"vac"}, Scope: apis.Cluster,
-	New: apis.New[storagev1.VolumeAttributesClass], NewList: apis.NewList[storagev1.VolumeAttributesClassList],
+	ChecksNameOnUpdate: true,
+	New:                apis.New[storagev1.VolumeAttributesClass], NewList: apis.NewList[storagev1.VolumeAttributesClassList],
 	NoGeneration: true,
 	Validate:     apis.Check(validateAttributes),
 	ValidateUpdate: apis.CheckUpdate(func(c, old *storagev1.VolumeAttributesClass) field.ErrorList {

@@ -24,7 +24,8 @@ func Resources() []*apis.Resource { return []*apis.Resource{&StorageVersionMigra
 // storageversionmigrations resource.
 var StorageVersionMigrations = apis.Resource{
 	Group: "storagemigration.k8s.io", Version: "v1", Kind: "StorageVersionMigration", Plural: "storageversionmigrations", Scope: apis.Cluster,
-	New: apis.New[storagemigrationv1.StorageVersionMigration], NewList: apis.NewList[storagemigrationv1.StorageVersionMigrationList],
+	ChecksNameOnUpdate: true,
+	New:                apis.New[storagemigrationv1.StorageVersionMigration], NewList: apis.NewList[storagemigrationv1.StorageVersionMigrationList],
 	NoGeneration: true,
 	Also: []apis.Served{
 		apis.ServedAs[storagemigrationv1.StorageVersionMigration, storagemigrationv1beta1.StorageVersionMigration, storagemigrationv1beta1.StorageVersionMigrationList]("storagemigration.k8s.io", "v1beta1", "StorageVersionMigration"),
@@ -89,11 +90,19 @@ func joined(path *field.Path, name string, check func(string) []string) field.Er
 	return nil
 }
 
+// isRevision: a number above 0, without leading zeros (KEP-5504).
+func isRevision(version string) bool {
+	return version[0] != '0' && strings.Trim(version, "0123456789") == ""
+}
+
 // validateStatusUpdate: a migration ends once, in one way, and its resource
 // version stays.
 func validateStatusUpdate(m, old *storagemigrationv1.StorageVersionMigration) field.ErrorList {
 	path := field.NewPath("status")
 	errs := metav1validation.ValidateConditions(m.Status.Conditions, path.Child("conditions"))
+	if version := m.Status.ResourceVersion; version != "" && !isRevision(version) {
+		errs = append(errs, field.Invalid(path.Child("resourceVersion"), version, "resource version is not well formed: "+version))
+	}
 	if was := old.Status.ResourceVersion; was != "" && m.Status.ResourceVersion != was {
 		errs = append(errs, field.Invalid(path.Child("resourceVersion"), m.Status.ResourceVersion, "field is immutable"))
 	}

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -186,6 +187,16 @@ func PositiveQuantity(path *field.Path, q resource.Quantity) field.ErrorList {
 		return field.ErrorList{field.Invalid(path, q.String(), "must be greater than zero")}
 	}
 	return nil
+}
+
+// NameAlone has a validator judge names, but not what names are made from.
+func NameAlone(check func(name string, prefix bool) []string) func(name string, prefix bool) []string {
+	return func(name string, prefix bool) []string {
+		if prefix {
+			return path.IsValidPathSegmentPrefix(name)
+		}
+		return check(name, false)
+	}
 }
 
 // NodeName checks a name of a node.

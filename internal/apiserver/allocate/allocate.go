@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -27,6 +28,7 @@ type Config struct {
 	CIDRs     []netip.Prefix // the first one's family is the default; at most one per family
 	NodePorts utilnet.PortRange
 	Clock     clock.PassiveClock
+	Metrics   prometheus.Registerer // nil: nobody asks
 }
 
 // Services allocates for Services. Its methods run inside a transaction and
@@ -37,11 +39,12 @@ type Services struct {
 	families []corev1.IPFamily // of cidrs
 	ports    utilnet.PortRange
 	clock    clock.PassiveClock
+	measures *measures
 }
 
 // NewServices checks the config.
 func NewServices(c Config) (*Services, error) {
-	s := &Services{store: c.Store, ports: c.NodePorts, clock: c.Clock}
+	s := &Services{store: c.Store, ports: c.NodePorts, clock: c.Clock, measures: newMeasures()}
 	for _, cidr := range c.CIDRs {
 		family := familyOf(cidr.Addr())
 		if !cidr.IsValid() || s.serves(family) {
@@ -52,6 +55,11 @@ func NewServices(c Config) (*Services, error) {
 	}
 	if len(s.cidrs) == 0 {
 		return nil, fmt.Errorf("service CIDRs: at least one is required")
+	}
+	if c.Metrics != nil {
+		if err := c.Metrics.Register(s); err != nil {
+			return nil, err
+		}
 	}
 	return s, nil
 }

@@ -101,6 +101,7 @@ func (s *Services) allocateIP(tx *store.Tx, svc *corev1.Service, family corev1.I
 		if err == nil {
 			err = s.takeIP(tx, svc, ip)
 		}
+		s.measures.tookIP(tx, ranges, ip, dynamic, err)
 		if err != nil {
 			return "", apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP: %w", err))
 		}
@@ -118,6 +119,7 @@ func (s *Services) allocateIP(tx *store.Tx, svc *corev1.Service, family corev1.I
 	} else {
 		err = s.takeIP(tx, svc, ip)
 	}
+	s.measures.tookIP(tx, ranges, ip, static, err)
 	if err != nil {
 		return "", invalid(svc, field.Invalid(field.NewPath("spec", "clusterIPs"), svc.Spec.ClusterIPs,
 			fmt.Sprintf("failed to allocate IP %v: %v", want, err)))
@@ -184,6 +186,9 @@ func (s *Services) anyIP(ranges []netip.Prefix) (netip.Addr, error) {
 	for _, p := range ranges {
 		size := sizeOf(p)
 		low := lowerBand(size)
+		if low > 0 {
+			low++ // the network's address is in no band
+		}
 		for range randomTries {
 			if ip := offset(p, low+rand.Uint64N(size-low)); free(p, ip) {
 				return ip, nil
@@ -211,8 +216,9 @@ func sizeOf(p netip.Prefix) uint64 {
 	return 1 << bits
 }
 
+// lowerBand is how many addresses of a range are left to those who ask for one.
 func lowerBand(size uint64) uint64 {
-	if size < 16 {
+	if size <= 16 {
 		return 0
 	}
 	return min(max(16, size/16), 256)
@@ -232,6 +238,9 @@ func offset(p netip.Prefix, n uint64) netip.Addr {
 	return addr
 }
 
+// manager is in the labels of the allocator's IPAddress objects.
+const manager = "ipallocator.k8s.io"
+
 // takeIP writes the IPAddress object that makes the address the Service's.
 func (s *Services) takeIP(tx *store.Tx, svc *corev1.Service, ip netip.Addr) error {
 	_, err := tx.Create(store.Key{Resource: addresses, Name: ip.String()}, &networkingv1.IPAddress{
@@ -240,7 +249,7 @@ func (s *Services) takeIP(tx *store.Tx, svc *corev1.Service, ip netip.Addr) erro
 			CreationTimestamp: metav1.NewTime(s.clock.Now()).Rfc3339Copy(),
 			Labels: map[string]string{
 				networkingv1.LabelIPAddressFamily: string(familyOf(ip)),
-				networkingv1.LabelManagedBy:       "ipallocator.k8s.io",
+				networkingv1.LabelManagedBy:       manager,
 			},
 		},
 		Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{

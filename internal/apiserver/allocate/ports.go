@@ -28,10 +28,13 @@ type portMap struct {
 	bits   *big.Int
 	exists bool
 	dirty  bool
+
+	tx       *store.Tx
+	measures *measures
 }
 
 func (s *Services) openPorts(tx *store.Tx) (*portMap, error) {
-	m := &portMap{ports: s.ports, bits: new(big.Int)}
+	m := &portMap{ports: s.ports, bits: new(big.Int), tx: tx, measures: s.measures}
 	item, err := tx.Get(NodePorts)
 	if errors.Is(err, store.ErrNotFound) {
 		return m, nil
@@ -73,6 +76,23 @@ func (m *portMap) save(tx *store.Tx) error {
 	return err
 }
 
+// ask takes a port that a Service names.
+func (m *portMap) ask(port int) error {
+	err := m.take(port)
+	m.measures.tookPort(m.tx, static, err)
+	return err
+}
+
+// next takes any free port.
+func (m *portMap) next() (int, error) {
+	port, err := m.free()
+	if err == nil {
+		err = m.take(port)
+	}
+	m.measures.tookPort(m.tx, dynamic, err)
+	return port, err
+}
+
 func (m *portMap) take(port int) error {
 	if !m.ports.Contains(port) {
 		return fmt.Errorf("provided port is not in the valid range. The range of valid ports is %s", m.ports.String())
@@ -85,8 +105,8 @@ func (m *portMap) take(port int) error {
 	return nil
 }
 
-// next takes any free port, from the upper band of the range while it lasts (KEP-3668).
-func (m *portMap) next() (int, error) {
+// free finds any free port, of the upper band of the range while it lasts (KEP-3668).
+func (m *portMap) free() (int, error) {
 	low := portBand(m.ports.Size)
 	for _, band := range [2][2]int{{low, m.ports.Size}, {0, low}} {
 		size := band[1] - band[0]
@@ -97,7 +117,7 @@ func (m *portMap) next() (int, error) {
 		for n := range size {
 			port := m.ports.Base + band[0] + (start+n)%size
 			if m.bits.Bit(port-m.ports.Base) == 0 {
-				return port, m.take(port)
+				return port, nil
 			}
 		}
 	}
@@ -201,7 +221,7 @@ func (m *portMap) assign(svc *corev1.Service, held []int) error {
 			}
 			p.NodePort = int32(port)
 		} else if !slices.Contains(mine, int(p.NodePort)) {
-			if err := m.take(int(p.NodePort)); err != nil {
+			if err := m.ask(int(p.NodePort)); err != nil {
 				return invalid(svc, field.Invalid(field.NewPath("spec", "ports").Index(i).Child("nodePort"), p.NodePort, err.Error()))
 			}
 		}
@@ -241,7 +261,7 @@ func (m *portMap) assignHealth(svc, before *corev1.Service) error {
 	if slices.Contains(heldPorts(before), int(*port)) {
 		return nil
 	}
-	if err := m.take(int(*port)); err != nil {
+	if err := m.ask(int(*port)); err != nil {
 		return apierrors.NewInternalError(fmt.Errorf("failed to allocate requested HealthCheck NodePort %v: %w", *port, err))
 	}
 	return nil

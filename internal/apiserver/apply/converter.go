@@ -62,6 +62,9 @@ func (c *converter) ConvertToVersion(in runtime.Object, to runtime.GroupVersione
 	if err != nil || source.GroupVersionKind == target.GroupVersionKind {
 		return obj, err
 	}
+	if source.GroupVersionKind == c.resource.GroupVersionKind() {
+		return target.FromHub(wire.Bare(obj)) // what is stored is complete, and what is empty stays so
+	}
 	if obj, err = source.ToHub(obj.DeepCopyObject().(apis.Object)); err != nil {
 		return nil, err
 	}

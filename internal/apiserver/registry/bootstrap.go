@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -26,21 +27,15 @@ const apiService = "kubernetes"
 
 // Bootstrap makes the objects that a cluster has from its first moment: the four
 // system namespaces, the system priority classes, the default ServiceCIDR and the
-// kubernetes Service with its endpoints. What is there already stays, except the
-// endpoints, which follow the advertised address.
+// kubernetes Service. What is there already stays. PublishServers says where that
+// Service leads.
 func (r *Registry) Bootstrap(ctx context.Context) error {
 	for _, obj := range r.bootObjects() {
 		if err := r.ensure(ctx, obj); err != nil {
 			return err
 		}
 	}
-	if err := r.readyCIDR(ctx); err != nil {
-		return err
-	}
-	if !r.config.AdvertiseAddress.IsValid() {
-		return nil
-	}
-	return r.publishEndpoints(ctx)
+	return r.readyCIDR(ctx)
 }
 
 func (r *Registry) bootObjects() []apis.Object {
@@ -131,34 +126,46 @@ func (r *Registry) readyCIDR(ctx context.Context) error {
 	return err
 }
 
-// publishEndpoints writes where the API server listens.
-func (r *Registry) publishEndpoints(ctx context.Context) error {
-	addr, port := r.config.AdvertiseAddress.Unmap(), int32(r.config.SecurePort)
-	objs := []apis.Object{
-		&corev1.Endpoints{ //nolint:staticcheck // upstream still publishes it
-			ObjectMeta: metav1.ObjectMeta{
-				Name: apiService, Namespace: metav1.NamespaceDefault,
-				Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"},
-			},
-			Subsets: []corev1.EndpointSubset{{ //nolint:staticcheck // as above
-				Addresses: []corev1.EndpointAddress{{IP: addr.String()}},                                    //nolint:staticcheck // as above
-				Ports:     []corev1.EndpointPort{{Name: "https", Port: port, Protocol: corev1.ProtocolTCP}}, //nolint:staticcheck // as above
-			}},
-		},
-		&discoveryv1.EndpointSlice{
-			ObjectMeta: metav1.ObjectMeta{
-				Name: apiService, Namespace: metav1.NamespaceDefault,
-				Labels: map[string]string{discoveryv1.LabelServiceName: apiService},
-			},
-			AddressType: addressType(addr),
-			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{addr.String()}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}}},
-			Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("https"), Port: &port, Protocol: ptr.To(corev1.ProtocolTCP)}},
+// PublishServers has the kubernetes Service lead to the API servers at these addresses,
+// and to no others. Addresses of another family than this server's own are left out.
+func (r *Registry) PublishServers(ctx context.Context, servers []netip.Addr) error {
+	if err := r.ensure(ctx, r.apiService()); err != nil {
+		return err
+	}
+	self, port := r.config.AdvertiseAddress.Unmap(), int32(r.config.SecurePort)
+	servers = slices.DeleteFunc(slices.Clone(servers), func(a netip.Addr) bool { return a.Is4() != self.Is4() })
+	slices.SortFunc(servers, netip.Addr.Compare)
+	servers = slices.Compact(servers)
+	endpoints := &corev1.Endpoints{ //nolint:staticcheck // upstream still publishes it
+		ObjectMeta: metav1.ObjectMeta{
+			Name: apiService, Namespace: metav1.NamespaceDefault,
+			Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"},
 		},
 	}
-	for _, obj := range objs {
-		if err := r.publish(ctx, obj); err != nil {
-			return err
-		}
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: apiService, Namespace: metav1.NamespaceDefault,
+			Labels: map[string]string{discoveryv1.LabelServiceName: apiService},
+		},
+		AddressType: addressType(self),
+		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("https"), Port: &port, Protocol: ptr.To(corev1.ProtocolTCP)}},
+	}
+	if len(servers) > 0 {
+		endpoints.Subsets = []corev1.EndpointSubset{{ //nolint:staticcheck // as above
+			Ports: []corev1.EndpointPort{{Name: "https", Port: port, Protocol: corev1.ProtocolTCP}}, //nolint:staticcheck // as above
+		}}
+	}
+	for _, addr := range servers {
+		endpoints.Subsets[0].Addresses = append(endpoints.Subsets[0].Addresses, corev1.EndpointAddress{IP: addr.String()}) //nolint:staticcheck // as above
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+			Addresses: []string{addr.String()}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)},
+		})
+	}
+	if err := r.publish(ctx, endpoints); err != nil {
+		return fmt.Errorf("publish endpoints: %w", err)
+	}
+	if err := r.publish(ctx, slice); err != nil {
+		return fmt.Errorf("publish endpoint slice: %w", err)
 	}
 	return nil
 }
@@ -170,7 +177,7 @@ func addressType(addr netip.Addr) discoveryv1.AddressType {
 	return discoveryv1.AddressTypeIPv6
 }
 
-// publish adds this server's endpoint to an object that other servers share.
+// publish makes the endpoints of an object that servers share those of obj.
 func (r *Registry) publish(ctx context.Context, obj apis.Object) error {
 	q, ok := r.bootRequest(obj)
 	if !ok {
@@ -185,7 +192,12 @@ func (r *Registry) publish(ctx context.Context, obj apis.Object) error {
 			continue
 		}
 		next := item.Object.DeepCopyObject().(apis.Object)
-		addEndpoint(next, obj)
+		if !setEndpoints(next, obj) { // the family of a slice stays
+			if _, _, err = r.Delete(ctx, q, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+				return err
+			}
+			continue
+		}
 		if equality.Semantic.DeepEqual(next, item.Object) {
 			return nil
 		}
@@ -195,27 +207,29 @@ func (r *Registry) publish(ctx context.Context, obj apis.Object) error {
 	}
 }
 
-func addEndpoint(into, from apis.Object) {
+// setEndpoints gives an object the endpoints of another one; false when it cannot have
+// them.
+func setEndpoints(into, from apis.Object) bool {
 	switch into := into.(type) {
 	case *corev1.Endpoints: //nolint:staticcheck // upstream still publishes it
-		from := from.(*corev1.Endpoints) //nolint:staticcheck // as above
-		if len(into.Subsets) != 1 || !equality.Semantic.DeepEqual(into.Subsets[0].Ports, from.Subsets[0].Ports) {
-			into.Subsets = from.Subsets
-			return
-		}
-		have := &into.Subsets[0]
-		if want := from.Subsets[0].Addresses[0]; !slices.ContainsFunc(have.Addresses, func(a corev1.EndpointAddress) bool { return a.IP == want.IP }) { //nolint:staticcheck // as above
-			have.Addresses = append(have.Addresses, want)
-		}
+		into.Subsets = from.(*corev1.Endpoints).Subsets //nolint:staticcheck // as above
+		mark(into, discoveryv1.LabelSkipMirror, "true")
 	case *discoveryv1.EndpointSlice:
 		from := from.(*discoveryv1.EndpointSlice)
-		if into.AddressType != from.AddressType || !equality.Semantic.DeepEqual(into.Ports, from.Ports) {
-			into.Endpoints, into.Ports = from.Endpoints, from.Ports
-			return
+		if into.AddressType != from.AddressType {
+			return false
 		}
-		want := from.Endpoints[0]
-		if !slices.ContainsFunc(into.Endpoints, func(e discoveryv1.Endpoint) bool { return slices.Equal(e.Addresses, want.Addresses) }) {
-			into.Endpoints = append(into.Endpoints, want)
-		}
+		into.Endpoints, into.Ports = from.Endpoints, from.Ports
+		mark(into, discoveryv1.LabelServiceName, apiService)
 	}
+	return true
+}
+
+func mark(obj apis.Object, label, value string) {
+	labels := maps.Clone(obj.GetLabels())
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[label] = value
+	obj.SetLabels(labels)
 }

@@ -19,6 +19,7 @@ import (
 	"proa/internal/apis"
 	"proa/internal/latency"
 	"proa/internal/store"
+	"proa/internal/tracing"
 )
 
 // nameAttempts is how often a name is generated before the client is told to try again.
@@ -150,7 +151,7 @@ func (r *Registry) insert(ctx context.Context, q *Request, obj apis.Object, attr
 			judged bool
 		}
 		run.obj = obj
-		err := r.write(ctx, attrs.DryRun, func(tx *store.Tx) (err error) {
+		err := r.write(ctx, "Create etcd3", attrs.DryRun, func(tx *store.Tx) (err error) {
 			if hooked { // a hook writes what it allocates into the object; a run that conflicts gives it back
 				run.obj, run.judged = obj.DeepCopyObject().(apis.Object), false
 			}
@@ -161,7 +162,7 @@ func (r *Registry) insert(ctx context.Context, q *Request, obj apis.Object, attr
 			return run.item, nil
 		}
 		if !errors.Is(err, store.ErrExists) {
-			return nil, status(err, q.resource(), run.obj.GetName())
+			return nil, status(err, q.asked(), run.obj.GetName())
 		}
 		if !generate || attempt == nameAttempts {
 			return nil, r.exists(q, run.obj, generate)
@@ -183,7 +184,9 @@ func (r *Registry) hooked(q *Request) bool {
 // for fn: it may ask webhooks. What it found out about an object is kept when it
 // has to run again and finds the object unchanged, so that a webhook judges every
 // state of an object once, and the state it judged is the one that is committed.
-func (r *Registry) write(ctx context.Context, dryRun bool, fn func(tx *store.Tx) error, item **store.Item) error {
+func (r *Registry) write(ctx context.Context, span string, dryRun bool, fn func(tx *store.Tx) error, item **store.Item) (err error) {
+	ctx, traced := tracing.Start(ctx, span)
+	defer func() { traced.End(err) }()
 	if spent := latency.Of(ctx); spent != nil {
 		stop := spent.Track(latency.Store)
 		judge := fn
@@ -194,7 +197,7 @@ func (r *Registry) write(ctx context.Context, dryRun bool, fn func(tx *store.Tx)
 		}
 		defer stop()
 	}
-	_, err := r.store.Update(ctx, func(tx *store.Tx) error {
+	_, err = r.store.Update(ctx, func(tx *store.Tx) error {
 		err := fn(tx)
 		if err == nil && dryRun {
 			err = errDryRun
@@ -256,10 +259,7 @@ func (r *Registry) judgeCreate(ctx context.Context, tx *store.Tx, q *Request, ob
 			return err
 		}
 	}
-	switch {
-	case res.GenerationFromZero:
-		obj.SetGeneration(0)
-	case !res.NoGeneration:
+	if !res.NoGeneration && !res.GenerationFromZero {
 		obj.SetGeneration(1)
 	}
 	if errs := validate(ctx, q.View, obj); len(errs) > 0 {
@@ -271,14 +271,25 @@ func (r *Registry) judgeCreate(ctx context.Context, tx *store.Tx, q *Request, ob
 		}
 	}
 	attrs.Object, attrs.Name = obj, obj.GetName()
-	return r.admission.Validate(ctx, attrs)
+	if err := r.admission.Validate(ctx, attrs); err != nil {
+		return err
+	}
+	settle(res, obj)
+	return nil
+}
+
+// settle gives an object that everybody agrees to the form it is stored in.
+func settle(r *apis.Resource, obj apis.Object) {
+	if r.Settle != nil {
+		r.Settle(obj)
+	}
 }
 
 // exists is the error for a name that is taken.
 func (r *Registry) exists(q *Request, obj apis.Object, generated bool) error {
-	err := apierrors.NewAlreadyExists(q.resource(), obj.GetName())
+	err := apierrors.NewAlreadyExists(q.asked(), obj.GetName())
 	if generated {
-		err = apierrors.NewGenerateNameConflict(q.resource(), obj.GetName(), 1)
+		err = apierrors.NewGenerateNameConflict(q.asked(), obj.GetName(), 1)
 	}
 	key := store.Key{Resource: q.resource(), Namespace: obj.GetNamespace(), Name: obj.GetName()}
 	if item, getErr := r.store.Get(key); getErr == nil && item.Object.GetDeletionTimestamp() != nil {

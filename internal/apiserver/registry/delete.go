@@ -39,13 +39,13 @@ func (r *Registry) Delete(ctx context.Context, q *Request, opts metav1.DeleteOpt
 		return nil, true, r.deleteUnreadable(ctx, q, dryRun)
 	}
 	var judged *store.Item
-	err = r.write(ctx, dryRun, func(tx *store.Tx) (err error) {
+	err = r.write(ctx, "Delete etcd3", dryRun, func(tx *store.Tx) (err error) {
 		attempt := *opts.DeepCopy() // an attempt fills in the grace period
 		item, removed, err = r.deleteIn(ctx, tx, q, &attempt, dryRun, &judged)
 		return err
 	}, &item)
 	if err != nil {
-		return nil, false, status(err, q.resource(), q.Name)
+		return nil, false, status(err, q.asked(), q.Name)
 	}
 	if dryRun && !removed && item.Object != judged.Object {
 		item.Object.SetResourceVersion(judged.Object.GetResourceVersion()) // nothing else is to be told

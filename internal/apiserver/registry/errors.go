@@ -36,6 +36,8 @@ func status(err error, gr schema.GroupResource, name string) error {
 		return apierrors.NewAlreadyExists(gr, name)
 	case errors.Is(err, store.ErrCompacted):
 		return apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
+	case errors.Is(err, store.ErrBehind), errors.Is(err, store.ErrReplaced):
+		return apierrors.NewTimeoutError(err.Error(), 1)
 	case errors.Is(err, store.ErrClosed):
 		return apierrors.NewServiceUnavailable("the server is shutting down")
 	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrNoSpace):

@@ -59,7 +59,7 @@ func (r *Registry) evict(ctx context.Context, q *Request, obj apis.Object, opts 
 		return nil, err
 	}
 	var item *store.Item
-	err = r.write(ctx, isDryRun(del.DryRun), func(tx *store.Tx) (err error) {
+	err = r.write(ctx, "Delete etcd3", isDryRun(del.DryRun), func(tx *store.Tx) (err error) {
 		item, err = r.evictIn(tx, q, del.DeepCopy())
 		return err
 	}, &item)

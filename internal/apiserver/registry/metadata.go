@@ -150,17 +150,22 @@ func segment(name string, prefix bool) []string {
 	return path.IsValidPathSegmentName(name)
 }
 
-func nameValidator(r *apis.Resource) validation.ValidateNameFunc {
-	if r.ValidateName != nil {
-		return r.ValidateName
+func nameValidator(v apis.View) validation.ValidateNameFunc {
+	if v.ValidateName != nil && !isStrict(v) {
+		return v.ValidateName
 	}
 	return validation.NameIsDNSSubdomain
 }
 
+func isStrict(v apis.View) bool { return v.Served != nil && v.Served.Strict }
+
 // validate returns what is wrong with an object to be created.
 func validate(ctx context.Context, v apis.View, obj apis.Object) field.ErrorList {
-	errs := validation.ValidateObjectMetaAccessor(metaOf(obj), v.Scope == apis.Namespaced, nameValidator(v.Resource), field.NewPath("metadata"))
-	errs = append(once(errs), validateFinalizers(v.Resource, obj)...)
+	var errs field.ErrorList
+	if !v.ChecksMeta {
+		errs = validation.ValidateObjectMetaAccessor(metaOf(obj), v.Scope == apis.Namespaced, nameValidator(v), field.NewPath("metadata"))
+		errs = append(errs, validateFinalizers(v, obj)...)
+	}
 	check := v.Validate
 	if v.Served != nil && v.Served.Validate != nil {
 		check = v.Served.Validate
@@ -168,13 +173,13 @@ func validate(ctx context.Context, v apis.View, obj apis.Object) field.ErrorList
 	if check != nil {
 		errs = append(errs, check(ctx, obj)...)
 	}
-	return errs
+	return once(v.Resource, errs)
 }
 
 // validateFinalizers wants a domain in the name of every finalizer but those of
 // the API itself.
-func validateFinalizers(r *apis.Resource, obj apis.Object) field.ErrorList {
-	if r.Custom != nil || r.AnyFinalizer {
+func validateFinalizers(v apis.View, obj apis.Object) field.ErrorList {
+	if v.Custom != nil || v.AnyFinalizer && !isStrict(v) {
 		return nil
 	}
 	var errs field.ErrorList
@@ -191,8 +196,11 @@ func validateFinalizers(r *apis.Resource, obj apis.Object) field.ErrorList {
 	return errs
 }
 
-// once drops errors that were found twice.
-func once(errs field.ErrorList) field.ErrorList {
+// once drops errors that were found twice, but of kinds that tell them.
+func once(r *apis.Resource, errs field.ErrorList) field.ErrorList {
+	if r.ChecksMeta {
+		return errs
+	}
 	kept, seen := errs[:0:0], map[string]bool{}
 	for _, e := range errs {
 		if text := e.Error(); !seen[text] {
@@ -205,12 +213,14 @@ func once(errs field.ErrorList) field.ErrorList {
 
 // validateUpdate returns what is wrong with an object that replaces old.
 func validateUpdate(ctx context.Context, v apis.View, sub *apis.Subresource, obj, old apis.Object) field.ErrorList {
-	at := field.NewPath("metadata")
-	errs := validation.ValidateObjectMetaAccessor(metaOf(obj), v.Scope == apis.Namespaced, segment, at)
-	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(metaOf(obj), old, at)...)
-	errs = once(errs) // both look at labels, annotations and owners
+	at, meta := field.NewPath("metadata"), metaOf(obj)
+	errs := validation.ValidateObjectMetaAccessor(meta, v.Scope == apis.Namespaced, segment, at)
+	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(meta, old, at)...)
+	if v.ChecksNameOnUpdate && sub == nil {
+		errs = append(errs, validation.ValidateObjectMetaAccessor(meta, v.Scope == apis.Namespaced, nameValidator(v), at)...)
+	}
 	if sub == nil {
-		errs = append(errs, validateFinalizers(v.Resource, obj)...)
+		errs = append(errs, validateFinalizers(v, obj)...)
 	}
 	check := v.ValidateUpdate
 	switch {
@@ -222,7 +232,7 @@ func validateUpdate(ctx context.Context, v apis.View, sub *apis.Subresource, obj
 	if check != nil {
 		errs = append(errs, check(ctx, obj, old)...)
 	}
-	return errs
+	return once(v.Resource, errs)
 }
 
 // change says how two states of an object differ.

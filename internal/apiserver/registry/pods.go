@@ -50,7 +50,7 @@ func (r *Registry) bind(ctx context.Context, q *Request, obj apis.Object, opts m
 	}
 	key := store.Key{Resource: pods, Namespace: q.Namespace, Name: b.Name}
 	var item *store.Item
-	err := r.write(ctx, attrs.DryRun, func(tx *store.Tx) (err error) {
+	err := r.write(ctx, "GuaranteedUpdate etcd3", attrs.DryRun, func(tx *store.Tx) (err error) {
 		if err = r.admission.Commit(tx, attrs); err == nil {
 			item, err = r.assign(tx, key, b)
 		}

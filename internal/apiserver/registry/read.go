@@ -18,6 +18,7 @@ import (
 
 	"proa/internal/apis"
 	"proa/internal/store"
+	"proa/internal/tracing"
 )
 
 // catchUp is how long a read waits for a resourceVersion this server has not
@@ -26,7 +27,9 @@ const catchUp = 3 * time.Second
 
 // Get returns one object. The scale subresource is computed; every other
 // subresource that can be read is the object itself.
-func (r *Registry) Get(ctx context.Context, q *Request, opts metav1.GetOptions) (*store.Item, error) {
+func (r *Registry) Get(ctx context.Context, q *Request, opts metav1.GetOptions) (got *store.Item, err error) {
+	ctx, span := tracing.Start(ctx, "Get etcd3")
+	defer func() { span.End(err) }()
 	if s := r.sources[q.resource()]; s != nil {
 		return r.getComputed(q, s)
 	}
@@ -35,20 +38,49 @@ func (r *Registry) Get(ctx context.Context, q *Request, opts metav1.GetOptions) 
 			return nil, unknown(wrong.Error())
 		}
 	}
-	if err := r.reach(ctx, opts.ResourceVersion, "resourceVersion"); err != nil {
+	state, _, err := r.state(ctx, q.key(), opts.ResourceVersion)
+	if err != nil {
 		return nil, err
 	}
-	item, err := r.store.Get(q.key())
+	item, err := state.Get(q.key())
 	if unreadable(err) && r.store.Reread(q.resource()) {
 		item, err = r.store.Get(q.key())
 	}
 	if err != nil {
-		return nil, status(err, q.resource(), q.Name)
+		return nil, status(err, q.asked(), q.Name)
 	}
 	if sub := q.View.Subresource(q.Subresource); sub != nil && sub.Scale != nil {
 		return r.scaleItem(q, sub, item)
 	}
 	return item, nil
+}
+
+// state returns what a read of a place sees that names a resourceVersion, or none. Where
+// the store lags behind its server, and only what is committed now will do, the place
+// is read from there (through).
+func (r *Registry) state(ctx context.Context, place store.Key, resourceVersion string) (sn *store.Snapshot, through bool, err error) {
+	if resourceVersion != "" {
+		err := r.reach(ctx, resourceVersion, "resourceVersion")
+		return r.store.Snapshot(), false, err
+	}
+	err = r.store.Sync(ctx)
+	if !errors.Is(err, store.ErrBehind) {
+		return r.store.Snapshot(), false, status(err, place.Resource, "")
+	}
+	sn, err = r.store.ReadThrough(ctx, place, 0)
+	return sn, true, status(err, place.Resource, "")
+}
+
+// stateAt is a state of the past. What the store does not know of it, its server may.
+func (r *Registry) stateAt(ctx context.Context, place store.Key, revision int64) (*store.Snapshot, error) {
+	sn, err := r.store.SnapshotAt(revision)
+	if err == nil {
+		return sn, nil
+	}
+	if through, failed := r.store.ReadThrough(ctx, place, revision); failed == nil {
+		return through, nil
+	}
+	return nil, err
 }
 
 // reach waits until the store has published a revision at least as new as the one
@@ -95,10 +127,19 @@ type ItemList struct {
 	Revision  int64
 	Continue  string
 	Remaining *int64
+	Through   bool // it was read from the store's server, which the store lagged behind
 }
 
+// ThroughError is that of a list which the store lagged behind, and its server did not
+// give either.
+type ThroughError struct{ error }
+
+func (e ThroughError) Unwrap() error { return e.error }
+
 // List returns the objects that the options select, all from one revision.
-func (r *Registry) List(ctx context.Context, q *Request, opts metav1.ListOptions) (*ItemList, error) {
+func (r *Registry) List(ctx context.Context, q *Request, opts metav1.ListOptions) (list *ItemList, err error) {
+	ctx, span := tracing.Start(ctx, "cacher.GetList")
+	defer func() { span.End(err) }()
 	if err := validateListOptions(&opts, false); err != nil {
 		return nil, err
 	}
@@ -113,10 +154,11 @@ func (r *Registry) List(ctx context.Context, q *Request, opts metav1.ListOptions
 	if err != nil {
 		return nil, err
 	}
-	list, err := r.collect(page, q, sel)
+	list, err = r.collect(page, q, sel)
 	if err != nil {
 		return nil, err
 	}
+	list.Through = page.through
 	if c := q.View.Custom; c != nil && c.Prepare != nil {
 		objs := make([]apis.Object, len(list.Items))
 		for i, item := range list.Items {
@@ -130,6 +172,7 @@ func (r *Registry) List(ctx context.Context, q *Request, opts metav1.ListOptions
 // page is where a list reads.
 type page struct {
 	snapshot *store.Snapshot
+	through  bool      // the snapshot is not the store's
 	after    store.Key // the last item of the page before
 	served   int64     // items in the pages before
 	limit    int64     // 0: none
@@ -160,23 +203,26 @@ func anyVersion(s string) bool { return s != "" && strings.Trim(s, "0") == "" }
 // page finds the state a list reads and the position it starts after.
 func (r *Registry) page(ctx context.Context, q *Request, opts *metav1.ListOptions) (*page, error) {
 	if opts.Continue != "" {
-		return r.resume(q, opts)
+		return r.resume(ctx, q, opts)
 	}
-	if err := r.reach(ctx, opts.ResourceVersion, "resourceVersion"); err != nil {
+	state, through, err := r.state(ctx, q.place(), opts.ResourceVersion)
+	if err != nil {
+		if through {
+			err = ThroughError{err}
+		}
 		return nil, err
 	}
-	p := &page{limit: opts.Limit}
+	p := &page{snapshot: state, through: through, limit: opts.Limit}
 	exact := opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact ||
 		opts.ResourceVersionMatch == "" && opts.Limit > 0
 	if opts.ResourceVersion == "" || anyVersion(opts.ResourceVersion) || !exact {
-		p.snapshot = r.store.Snapshot()
 		return p, nil
 	}
 	rev, err := parseRevision(opts.ResourceVersion, "resourceVersion")
 	if err != nil {
 		return nil, err
 	}
-	p.snapshot, err = r.store.SnapshotAt(rev)
+	p.snapshot, err = r.stateAt(ctx, q.place(), rev)
 	if errors.Is(err, store.ErrFuture) {
 		return nil, tooLarge(rev, r.store.Revision())
 	}
@@ -184,7 +230,7 @@ func (r *Registry) page(ctx context.Context, q *Request, opts *metav1.ListOption
 }
 
 // resume opens the state that a continue token names.
-func (r *Registry) resume(q *Request, opts *metav1.ListOptions) (*page, error) {
+func (r *Registry) resume(ctx context.Context, q *Request, opts *metav1.ListOptions) (*page, error) {
 	token, err := decodeContinue(opts.Continue)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: %v", err))
@@ -197,7 +243,7 @@ func (r *Registry) resume(q *Request, opts *metav1.ListOptions) (*page, error) {
 		p.snapshot = r.store.Snapshot()
 		return p, nil
 	}
-	p.snapshot, err = r.store.SnapshotAt(token.Revision)
+	p.snapshot, err = r.stateAt(ctx, q.place(), token.Revision)
 	if errors.Is(err, store.ErrCompacted) {
 		token.Revision = -1
 		expired := apierrors.NewResourceExpired(continueExpired)

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -40,8 +41,22 @@ type Request struct {
 
 func (q *Request) resource() schema.GroupResource { return q.View.GroupResource() }
 
+// asked is how errors name the request's kind: in the group that it was asked for in.
+func (q *Request) asked() schema.GroupResource {
+	gr := q.resource()
+	if q.View.Served != nil {
+		gr.Group = q.View.Served.Group
+	}
+	return gr
+}
+
 func (q *Request) key() store.Key {
 	return store.Key{Resource: q.resource(), Namespace: q.namespace(), Name: q.Name}
+}
+
+// place is where the objects of the request's kind are, in its namespace or in all.
+func (q *Request) place() store.Key {
+	return store.Key{Resource: q.resource(), Namespace: q.namespace()}
 }
 
 // namespace is the one the stored object lives in: empty for cluster scope, whatever the path said.
@@ -67,6 +82,10 @@ type Config struct {
 
 	Clock clock.WithTicker // nil: the real one
 
+	// Place says where upstream's storage keeps an object, below its prefix, for
+	// errors. Nil: the key's text.
+	Place func(store.Key) string
+
 	ServiceCIDRs  []netip.Prefix    // default 10.96.0.0/12; at most one per IP family
 	NodePortRange utilnet.PortRange // default 30000-32767
 
@@ -74,6 +93,8 @@ type Config struct {
 	// An invalid address leaves the Service without endpoints.
 	AdvertiseAddress netip.Addr
 	SecurePort       int // default 6443
+
+	Metrics prometheus.Registerer // of what Services are given; nil: nobody asks
 }
 
 // Registry serves the objects of one store. It is safe for concurrent use.
@@ -126,7 +147,7 @@ func New(c Config) (*Registry, error) {
 		c.SecurePort = 6443
 	}
 	services, err := allocate.NewServices(allocate.Config{
-		Store: c.Store, CIDRs: c.ServiceCIDRs, NodePorts: c.NodePortRange, Clock: c.Clock,
+		Store: c.Store, CIDRs: c.ServiceCIDRs, NodePorts: c.NodePortRange, Clock: c.Clock, Metrics: c.Metrics,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("registry: %w", err)
@@ -150,6 +171,9 @@ func New(c Config) (*Registry, error) {
 func (r *Registry) Handle(gr schema.GroupResource, subresource string, h Handler) {
 	r.handlers[endpoint{gr, subresource}] = h
 }
+
+// Allocations gives Services what must be unique.
+func (r *Registry) Allocations() *allocate.Services { return r.services }
 
 // Catalogue returns the resources this registry serves.
 func (r *Registry) Catalogue() *apis.Catalogue { return r.catalogue }

@@ -27,7 +27,7 @@ func unreadable(err error) bool {
 // selected or not: who lists must not take it for absent.
 func (r *Registry) collect(p *page, q *Request, sel *selector) (*ItemList, error) {
 	lost := p.unreadable(q, sel)
-	if len(lost) > 0 && p.snapshot.Revision() == r.store.Revision() && r.store.Reread(q.resource()) {
+	if len(lost) > 0 && !p.through && p.snapshot.Revision() == r.store.Revision() && r.store.Reread(q.resource()) {
 		p.snapshot = r.store.Snapshot()
 		lost = p.unreadable(q, sel)
 	}
@@ -93,7 +93,7 @@ func (r *Registry) deleteUnreadable(ctx context.Context, q *Request, dryRun bool
 	}
 	r.store.Reread(q.resource())
 	item := store.NewItem(q.key(), nil)
-	err := r.write(ctx, dryRun, func(tx *store.Tx) error { return tx.DeleteUnreadable(q.key()) }, &item)
+	err := r.write(ctx, "Delete etcd3", dryRun, func(tx *store.Tx) error { return tx.DeleteUnreadable(q.key()) }, &item)
 	if errors.Is(err, store.ErrReadable) {
 		return conflict(q.resource(), q.Name, "StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, "+
 			"AdditionalErrorMsg: unsafe deletion is not allowed because the object is decodable from storage", r.store.Place(q.key()))

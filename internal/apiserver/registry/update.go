@@ -11,6 +11,7 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/warning"
 
@@ -135,12 +136,12 @@ func (r *Registry) subresource(q *Request, verb string) (*apis.Subresource, erro
 
 // edit runs one write as a transaction.
 func (r *Registry) edit(ctx context.Context, q *Request, e *edit) (item *store.Item, created bool, err error) {
-	err = r.write(ctx, e.dryRun, func(tx *store.Tx) (err error) {
+	err = r.write(ctx, "GuaranteedUpdate etcd3", e.dryRun, func(tx *store.Tx) (err error) {
 		item, created, err = r.editIn(ctx, tx, q, e)
 		return err
 	}, &item)
 	if err != nil {
-		return nil, false, status(err, q.resource(), q.Name)
+		return nil, false, status(err, q.asked(), q.Name)
 	}
 	if from := e.draft.from; from != nil && !e.dryRun {
 		certificates().count(item.Object, from.Object)
@@ -179,7 +180,7 @@ func (r *Registry) drafted(ctx context.Context, tx *store.Tx, q *Request, e *edi
 		return nil, err
 	}
 	if e.uid != "" && e.uid != string(old.GetUID()) {
-		return nil, conflict(q.resource(), q.Name, "Precondition failed: UID in precondition: %v, UID in object meta: %v", e.uid, old.GetUID())
+		return nil, r.otherUID(q, e.uid, old.GetUID())
 	}
 	obj, err := e.object(ctx, old)
 	if err != nil {
@@ -205,7 +206,18 @@ func (r *Registry) drafted(ctx context.Context, tx *store.Tx, q *Request, e *edi
 	if err := r.admission.Validate(ctx, attrs); err != nil {
 		return nil, err
 	}
+	settle(q.View.Resource, obj)
 	return &draft{from: existing, obj: obj, attrs: attrs, differs: differs.any, judged: true}, nil
+}
+
+// otherUID refuses a write to another object than the one under the name.
+func (r *Registry) otherUID(q *Request, want string, have types.UID) error {
+	place := q.key().String()
+	if r.config.Place != nil {
+		place = r.config.Place(q.key())
+	}
+	return conflict(q.asked(), q.Name, "StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, "+
+		"AdditionalErrorMsg: Precondition failed: UID in precondition: %v, UID in object meta: %v", place, want, have)
 }
 
 // checkVersion holds a write to the resourceVersion it names.
@@ -224,7 +236,7 @@ func checkVersion(q *Request, obj, old apis.Object) error {
 		return unknown(err.Error())
 	}
 	if rv != old.GetResourceVersion() {
-		return conflict(q.resource(), q.Name, optimisticLock)
+		return conflict(q.asked(), q.Name, optimisticLock)
 	}
 	return nil
 }
@@ -323,10 +335,10 @@ func (r *Registry) draftedNew(ctx context.Context, q *Request, e *edit) (*draft,
 		return nil, err
 	}
 	if e.uid != "" {
-		return nil, conflict(q.resource(), q.Name, "Precondition failed: UID in precondition: %v, UID in object meta: %v", e.uid, "")
+		return nil, r.otherUID(q, e.uid, "")
 	}
 	if uid := obj.GetUID(); uid != "" {
-		return nil, conflict(q.resource(), q.Name, "uid mismatch: the provided object specified uid %s, and no existing object was found", uid)
+		return nil, conflict(q.asked(), q.Name, "uid mismatch: the provided object specified uid %s, and no existing object was found", uid)
 	}
 	if err := r.authorizeCreate(ctx, q); err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package rbac
 
 import (
+	"slices"
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -40,7 +41,7 @@ type policy struct {
 // on is a rule for resources: verbs, groups and resources are space-separated.
 func on(verbs, groups, resources string, names ...string) rbacv1.PolicyRule {
 	r := rbacv1.PolicyRule{
-		Verbs: strings.Fields(verbs), APIGroups: strings.Fields(groups), Resources: strings.Fields(resources),
+		Verbs: inOrder(verbs), APIGroups: strings.Fields(groups), Resources: inOrder(resources),
 		ResourceNames: names,
 	}
 	for i, g := range r.APIGroups {
@@ -48,12 +49,16 @@ func on(verbs, groups, resources string, names ...string) rbacv1.PolicyRule {
 			r.APIGroups[i] = ""
 		}
 	}
+	slices.Sort(r.APIGroups)
 	return r
 }
 
+// inOrder are words in the order that upstream's roles have them.
+func inOrder(words string) []string { return slices.Sorted(strings.FieldsSeq(words)) }
+
 // get is a rule for paths that are no resource.
 func get(paths string) rbacv1.PolicyRule {
-	return rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: strings.Fields(paths)}
+	return rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: inOrder(paths)}
 }
 
 func events() rbacv1.PolicyRule { return on("create update patch", core+" events.k8s.io", "events") }

@@ -1,5 +1,5 @@
 // Package byname is the program under upstream's names: kube-apiserver,
-// kube-controller-manager and kube-scheduler, with upstream's flags. Each does
+// kube-controller-manager, kube-scheduler and kubelet, with upstream's flags. Each does
 // what upstream's does and no more, so that tools which start those daemons
 // (envtest, kwokctl, kind of their own) can start this one instead. A flag that is
 // accepted acts; an unknown one is refused as upstream refuses it.
@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"proa/internal/apis"
+	"proa/internal/verbosity"
 )
 
 // daemon is one of upstream's programs.
@@ -32,8 +33,8 @@ type daemon interface {
 
 // command returns the command line of a daemon.
 func command(name, short string, d daemon) *cobra.Command {
-	var verbosity level
 	var version bool
+	var format string
 	cmd := &cobra.Command{
 		Use: name, Short: short, Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -41,7 +42,11 @@ func command(name, short string, d daemon) *cobra.Command {
 				fmt.Fprintln(cmd.OutOrStdout(), "Kubernetes", apis.KubernetesVersion)
 				return nil
 			}
-			slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: verbosity.slog()})))
+			handler, err := verbosity.Handler(os.Stderr, format)
+			if err != nil {
+				return err
+			}
+			slog.SetDefault(slog.New(handler))
 			klog.SetSlogLogger(slog.Default())
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
@@ -51,7 +56,10 @@ func command(name, short string, d daemon) *cobra.Command {
 	fs := cmd.Flags()
 	fs.SortFlags = true
 	d.add(fs)
-	fs.VarP(&verbosity, "v", "v", "number for the log level verbosity: 4 and more logs details")
+	fs.VarP(level{}, "v", "v", "number for the log level verbosity: 4 and more logs details")
+	if fs.Lookup("logging-format") == nil { // the kubelet has it in its configuration
+		fs.StringVar(&format, "logging-format", "text", "form of the log: text or json")
+	}
 	fs.BoolVar(&version, "version", false, "print the version and quit")
 	fs.SetNormalizeFunc(flag.WordSepNormalizeFunc)
 	return cmd
@@ -68,22 +76,9 @@ func execute(cmd *cobra.Command, args []string) int {
 }
 
 // level is klog's verbosity.
-type level int
+type level struct{}
 
-const detailed = 4
+func (level) String() string { return strconv.Itoa(verbosity.Number()) }
+func (level) Type() string   { return "Level" }
 
-func (l *level) String() string { return strconv.Itoa(int(*l)) }
-func (l *level) Type() string   { return "Level" }
-
-func (l *level) Set(text string) error {
-	n, err := strconv.Atoi(strings.TrimSpace(text))
-	*l = level(n)
-	return err
-}
-
-func (l *level) slog() slog.Level {
-	if *l >= detailed {
-		return slog.LevelDebug
-	}
-	return slog.LevelInfo
-}
+func (level) Set(text string) error { return verbosity.Set(strings.TrimSpace(text)) }

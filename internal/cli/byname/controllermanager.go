@@ -50,6 +50,7 @@ type controllerManager struct {
 	nodes          nodelifecycle.Periods
 	allocateCIDRs  bool
 	clusterCIDR    string
+	cloud          string
 }
 
 func (m *controllerManager) add(fs *pflag.FlagSet) {
@@ -72,6 +73,7 @@ func (m *controllerManager) add(fs *pflag.FlagSet) {
 	fs.DurationVar(&m.nodes.Monitor, "node-monitor-period", 5*time.Second, "how often nodes that are waited for are looked at again")
 	fs.DurationVar(&m.nodes.Grace, "node-monitor-grace-period", 50*time.Second, "how long a node may be silent")
 	fs.DurationVar(&m.nodes.Startup, "node-startup-grace-period", time.Minute, "how long a new node may be silent")
+	fs.StringVar(&m.cloud, "cloud-provider", "", "'external' when a cloud-controller-manager of its own sees to a cloud, or nothing: no cloud is known here")
 	fs.BoolVar(&m.allocateCIDRs, "allocate-node-cidrs", false, "give nodes ranges of pod addresses")
 	fs.StringVar(&m.clusterCIDR, "cluster-cidr", "", "range of pod addresses, at most one per IP family; needs --allocate-node-cidrs")
 }
@@ -156,6 +158,9 @@ func (m *controllerManager) config() (c manager.Config, err error) {
 	c = manager.Config{Controllers: m.controllers, TerminatedPods: m.terminatedPods, NodePeriods: m.nodes, Workers: m.syncs.workers(), LegacyTokenPeriod: m.tokenPeriod, KeepMounted: m.keepMounted}
 	if err := m.syncs.validate(); err != nil {
 		return c, err
+	}
+	if m.cloud != "" && m.cloud != "external" {
+		return c, fmt.Errorf("cloud provider %q was specified, but built-in cloud providers are disabled. Please set --cloud-provider=external and migrate to an external cloud provider", m.cloud)
 	}
 	if c.TerminatedPods <= 0 {
 		c.TerminatedPods = -1

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"slices"
 	"strings"
 	"time"
@@ -16,9 +17,15 @@ import (
 	"github.com/spf13/pflag"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/utils/clock"
 
+	"proa/internal/apiserver/slis"
+	"proa/internal/apiserver/zpages"
+	"proa/internal/cardinality"
 	"proa/internal/client"
+	"proa/internal/verbosity"
 )
 
 // status is the port where a daemon tells how it is: /healthz, /livez, /readyz and
@@ -28,13 +35,22 @@ type status struct {
 	serving
 	open     []string
 	metrics  *prometheus.Registry
+	labels   cardinality.Flags
+	profiles bool
 	reviewer client.API
+
+	program string
+	flags   *pflag.FlagSet
+	started time.Time
 }
 
 func (s *status) add(fs *pflag.FlagSet, pair string, port int) {
 	s.serving.add(fs, pair, port)
 	fs.StringSliceVar(&s.open, "authorization-always-allow-paths", []string{"/healthz", "/readyz", "/livez"}, "paths that need no authorization; a * at the end stands for the rest")
+	fs.BoolVar(&s.profiles, "profiling", true, "serve /debug/pprof and /debug/flags")
+	s.labels.Add(fs)
 	s.metrics = prometheus.NewRegistry()
+	s.program, s.flags, s.started = pair, fs, time.Now()
 }
 
 // run serves until ctx ends; port 0 serves nothing.
@@ -51,8 +67,13 @@ func (s *status) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	handler, err := s.handler()
+	if err != nil {
+		l.Close()
+		return err
+	}
 	server := &http.Server{
-		Handler: s.handler(), TLSConfig: secure, ReadHeaderTimeout: 32 * time.Second,
+		Handler: handler, TLSConfig: secure, ReadHeaderTimeout: 32 * time.Second,
 		ErrorLog: slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
 	}
 	done := make(chan error, 1)
@@ -67,12 +88,34 @@ func (s *status) run(ctx context.Context) error {
 	return nil
 }
 
-func (s *status) handler() http.Handler {
-	mux := http.NewServeMux()
-	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
-		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
+func (s *status) handler() (http.Handler, error) {
+	limits, err := s.labels.Limits()
+	if err != nil {
+		return nil, err
 	}
-	mux.Handle("/metrics", promhttp.HandlerFor(prometheus.Gatherers{s.metrics, legacyregistry.DefaultGatherer}, promhttp.HandlerOpts{}))
+	mux, health := http.NewServeMux(), slis.New()
+	for _, endpoint := range []string{"healthz", "livez", "readyz"} {
+		mux.HandleFunc("/"+endpoint, func(w http.ResponseWriter, _ *http.Request) {
+			health.Note(endpoint, "ping", nil)
+			fmt.Fprint(w, "ok")
+		})
+	}
+	mux.Handle("/metrics", promhttp.HandlerFor(limits.Limit(prometheus.Gatherers{s.metrics, legacyregistry.DefaultGatherer}), promhttp.HandlerOpts{}))
+	mux.Handle("/metrics/slis", health)
+	pages := &zpages.Pages{
+		Component: s.program, Flags: s.inForce(), Started: s.started, Clock: clock.RealClock{},
+		Paths: []string{"/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz"},
+	}
+	mux.HandleFunc("/statusz", orRefuse(pages.Statusz))
+	mux.HandleFunc("/flagz", orRefuse(pages.Flagz))
+	if s.profiles {
+		mux.HandleFunc("/debug/flags/v", verbosity.ServeHTTP)
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.isOpen(r.URL.Path) {
 			mux.ServeHTTP(w, r)
@@ -84,7 +127,28 @@ func (s *status) handler() http.Handler {
 			return
 		}
 		mux.ServeHTTP(w, r)
-	})
+	}), nil
+}
+
+// orRefuse writes what a page refuses as upstream's plain errors.
+func orRefuse(page func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := page(w, r); err != nil {
+			code := http.StatusInternalServerError
+			var refusal apierrors.APIStatus
+			if errors.As(err, &refusal) {
+				code = int(refusal.Status().Code)
+			}
+			http.Error(w, err.Error(), code)
+		}
+	}
+}
+
+// inForce are the values of all flags. None of these daemons takes a secret as a flag.
+func (s *status) inForce() map[string]string {
+	values := map[string]string{}
+	s.flags.VisitAll(func(f *pflag.Flag) { values[f.Name] = f.Value.String() })
+	return values
 }
 
 func (s *status) isOpen(path string) bool {

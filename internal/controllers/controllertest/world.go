@@ -8,10 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -47,6 +50,8 @@ type World struct {
 	writes map[string]int
 	total  int
 	fail   func(n int) (before, after error)
+
+	measured *prometheus.Registry // nil: nobody asks
 }
 
 // Runner is a controller.
@@ -95,6 +100,41 @@ func (w *World) Start(build func(controllers.Config) []Runner) (stop func()) {
 	return func() {
 		cancel()
 		wg.Wait()
+	}
+}
+
+// Registry is for Config.Metrics of a controller, for Measured.
+func (w *World) Registry() *prometheus.Registry {
+	if w.measured == nil {
+		w.measured = prometheus.NewPedanticRegistry()
+	}
+	return w.measured
+}
+
+// Measured checks lines of what controllers have measured, as /metrics shows them.
+func (w *World) Measured(lines ...string) {
+	w.T.Helper()
+	families, err := w.Registry().Gather()
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	var page strings.Builder
+	for _, f := range families {
+		if _, err := expfmt.MetricFamilyToText(&page, f); err != nil {
+			w.T.Fatal(err)
+		}
+	}
+	for _, line := range lines {
+		if strings.Contains("\n"+page.String(), "\n"+line+"\n") {
+			continue
+		}
+		name, _, _ := strings.Cut(line, "{")
+		w.T.Errorf("not measured: %s", line)
+		for like := range strings.Lines(page.String()) {
+			if strings.HasPrefix(like, name) {
+				w.T.Log(like)
+			}
+		}
 	}
 }
 

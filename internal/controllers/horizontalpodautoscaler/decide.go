@@ -98,12 +98,15 @@ func (r *run) propose(ctx context.Context, scale *autoscalingv1.Scale) (*proposa
 	var best *proposal
 	var failures []*failure
 	for i := range specs {
+		began := r.clock.Now()
 		p, f := m.of(ctx, &specs[i])
 		if f != nil {
+			r.measure.computed(noAction, f, string(specs[i].Type), r.clock.Since(began))
 			r.events.Event(r.hpa, corev1.EventTypeWarning, f.reason, f.cause.Error())
 			failures = append(failures, f)
 			continue
 		}
+		r.measure.computed(action(scale.Spec.Replicas, p.replicas), nil, string(specs[i].Type), r.clock.Since(began))
 		statuses[i] = p.status
 		if best == nil || p.replicas > best.replicas {
 			best = p
@@ -130,16 +133,16 @@ func (r *run) selected(scale *autoscalingv1.Scale) (labels.Selector, []*corev1.P
 		const message = "selector is required"
 		r.events.Event(r.hpa, corev1.EventTypeWarning, "SelectorRequired", message)
 		r.condition(autoscalingv2.ScalingActive, corev1.ConditionFalse, "InvalidSelector", "the HPA target's scale is missing a selector")
-		return nil, nil, errors.New(message)
+		return nil, nil, &specFault{text: message}
 	}
 	selector, err := labels.Parse(scale.Status.Selector)
 	if err != nil {
-		err = fmt.Errorf("couldn't convert selector into a corresponding internal selector object: %w", err)
+		err = &specFault{"couldn't convert selector into a corresponding internal selector object", err}
 		return nil, nil, r.refuse("InvalidSelector", err)
 	}
 	pods := r.pods.Select(r.hpa.Namespace, selector)
 	if sharing := r.claim(selector, pods); len(sharing) > 1 {
-		return nil, nil, r.refuse("AmbiguousSelector", fmt.Errorf("pods by selector %v are controlled by multiple HPAs: %v", scale.Status.Selector, sharing))
+		return nil, nil, r.refuse("AmbiguousSelector", &specFault{text: fmt.Sprintf("pods by selector %v are controlled by multiple HPAs: %v", scale.Status.Selector, sharing)})
 	}
 	return selector, pods, nil
 }

@@ -41,6 +41,7 @@ type Controller struct {
 	sources   sources
 	events    controllers.EventRecorder
 	clock     clock.PassiveClock
+	measure   *measures
 
 	mu        sync.Mutex // guards what follows
 	histories map[controllers.Key]*history
@@ -58,13 +59,19 @@ func New(c controllers.Config, catalogue *apis.Catalogue, raw Raw) *Controller {
 		sources:   sources{api: c.Cache.API(), catalogue: catalogue, raw: raw},
 		events:    c.Events("horizontal-pod-autoscaler"),
 		clock:     c.Clock,
+		measure:   newMeasures(),
 		histories: map[controllers.Key]*history{},
 		selectors: map[controllers.Key]labels.Selector{},
 	}
+	c.Register(h.measure.collectors()...)
 	h.loop = controllers.NewLoop("horizontalpodautoscaler", c, h.reconcile)
 	h.scalers.OnChange(func(old, hpa *autoscalingv2.HorizontalPodAutoscaler) {
+		if old == nil {
+			h.measure.scalers.Inc()
+		}
 		switch {
 		case hpa == nil:
+			h.measure.scalers.Dec()
 			h.loop.EnqueueObject(old)
 		case old == nil || old.UID != hpa.UID || !apiequality.Semantic.DeepEqual(old.Spec, hpa.Spec):
 			h.loop.EnqueueObject(hpa)
@@ -87,8 +94,9 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) (contro
 	if shared.DeletionTimestamp != nil {
 		return controllers.Result{}, nil
 	}
-	r := &run{Controller: c, hpa: shared.DeepCopy(), key: key, now: c.clock.Now()}
+	r := &run{Controller: c, hpa: shared.DeepCopy(), key: key, now: c.clock.Now(), action: noAction}
 	err := r.autoscale(ctx)
+	c.measure.looked(r.action, err, c.clock.Since(r.now))
 	if !apiequality.Semantic.DeepEqual(shared.Status, r.hpa.Status) {
 		if _, writeErr := c.scalers.UpdateStatus(ctx, r.hpa); writeErr != nil {
 			err = errors.Join(err, fmt.Errorf("update status: %w", writeErr))
@@ -105,6 +113,7 @@ func (c *Controller) forget(key controllers.Key) {
 	defer c.mu.Unlock()
 	delete(c.histories, key)
 	delete(c.selectors, key)
+	c.measure.desired.DeleteLabelValues(key.Namespace, key.Name)
 }
 
 // history returns what is remembered of an autoscaler. What its target had when
@@ -127,6 +136,8 @@ type run struct {
 	hpa *autoscalingv2.HorizontalPodAutoscaler
 	key controllers.Key
 	now time.Time
+
+	action string // what it came to
 }
 
 func (r *run) autoscale(ctx context.Context) error {
@@ -154,6 +165,7 @@ func (r *run) autoscale(ctx context.Context) error {
 		if err := r.rescale(ctx, ref, scale, d); err != nil {
 			return fmt.Errorf("failed to rescale %s: %w", reference, err)
 		}
+		r.action = action(current, d.replicas)
 		past.scaled(r.hpa.Spec.Behavior, current, d.replicas, r.now)
 	}
 	r.status(current, d.replicas, d.metrics)
@@ -165,11 +177,11 @@ func (r *run) scale(ctx context.Context, reference string) (client.Ref, *autosca
 	target := r.hpa.Spec.ScaleTargetRef
 	gv, err := schema.ParseGroupVersion(target.APIVersion)
 	if err != nil {
-		return client.Ref{}, nil, fmt.Errorf("invalid API version in scale target reference: %w", err)
+		return client.Ref{}, nil, &specFault{"invalid API version in scale target reference", err}
 	}
 	resource, err := resourceOf(r.catalogue, gv.WithKind(target.Kind))
 	if err != nil {
-		return client.Ref{}, nil, fmt.Errorf("unable to determine resource for scale target reference: %w", err)
+		return client.Ref{}, nil, &specFault{"unable to determine resource for scale target reference", err}
 	}
 	ref := client.Ref{Resource: resource, Namespace: r.hpa.Namespace, Name: target.Name, Subresource: "scale"}
 	obj, err := r.api.Get(ctx, ref, metav1.GetOptions{})
@@ -246,6 +258,7 @@ func (r *run) mayScaleToZero() bool {
 func (r *run) status(current, desired int32, metrics []autoscalingv2.MetricStatus) {
 	s := &r.hpa.Status
 	s.CurrentReplicas, s.DesiredReplicas, s.CurrentMetrics = current, desired, metrics
+	r.measure.desired.WithLabelValues(r.key.Namespace, r.key.Name).Set(float64(desired))
 	if r.hpa.Generation > 0 {
 		s.ObservedGeneration = new(r.hpa.Generation)
 	}

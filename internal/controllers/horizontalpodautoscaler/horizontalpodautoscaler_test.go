@@ -98,6 +98,7 @@ func run(t *testing.T, replicas int32, test func(b *bed)) {
 			},
 		})
 		defer w.Start(func(c controllers.Config) []controllertest.Runner {
+			c.Metrics = w.Registry()
 			return []controllertest.Runner{horizontalpodautoscaler.New(c, w.Catalogue, b.read), replicaset.New(c)}
 		})()
 		b.meter.used["side"] = "0"
@@ -209,6 +210,10 @@ func TestUsageOfTwiceTheTargetDoublesReplicas(t *testing.T) {
 		if s.CurrentReplicas != 2 || s.DesiredReplicas != 4 || s.LastScaleTime == nil {
 			t.Errorf("status %+v", s)
 		}
+		b.Measured(`horizontal_pod_autoscaler_controller_reconciliations_total{action="scale_up",error="none"} 1`,
+			`horizontal_pod_autoscaler_controller_metric_computation_total{action="scale_up",error="none",metric_type="Resource"} 1`,
+			`horizontal_pod_autoscaler_controller_desired_replicas{hpa_name="web",namespace="default"} 4`,
+			`horizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers 1`)
 		r := s.CurrentMetrics[0].Resource
 		if *r.Current.AverageUtilization != 100 || r.Current.AverageValue.String() != "2" {
 			t.Errorf("current metrics %+v", r)
@@ -306,6 +311,8 @@ func TestPodsOfTwoAutoscalersAreScaledByNeither(t *testing.T) {
 		if c := b.conditions(); !strings.Contains(c, "ScalingActive False AmbiguousSelector") {
 			t.Error(c)
 		}
+		b.Measured(`horizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers 2`,
+			`horizontal_pod_autoscaler_controller_reconciliations_total{action="none",error="spec"} 3`)
 	})
 }
 

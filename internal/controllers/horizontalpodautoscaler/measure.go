@@ -49,7 +49,7 @@ func (m *measurement) of(ctx context.Context, spec *autoscalingv2.MetricSpec) (*
 		p, err = m.external(ctx, spec.External)
 	default:
 		f.reason, f.within = "InvalidMetricSourceType", "invalid metric"
-		err = fmt.Errorf("unknown metric source type %q", spec.Type)
+		err = &specFault{text: fmt.Sprintf("unknown metric source type %q", spec.Type)}
 	}
 	if err != nil {
 		f.cause = err
@@ -61,7 +61,7 @@ func (m *measurement) of(ctx context.Context, spec *autoscalingv2.MetricSpec) (*
 // resource is a metric of what pods, or one container of each, use.
 func (m *measurement) resource(ctx context.Context, name corev1.ResourceName, container string, target autoscalingv2.MetricTarget) (*proposal, error) {
 	if target.AverageValue == nil && target.AverageUtilization == nil {
-		return nil, errors.New("invalid resource metric source: neither an average utilization target nor an average value (usage) target was set")
+		return nil, &specFault{text: "invalid resource metric source: neither an average utilization target nor an average value (usage) target was set"}
 	}
 	metrics, fetchErr := m.sources.resource(ctx, m.hpa.Namespace, m.selector, name, container)
 	if fetchErr != nil {
@@ -114,7 +114,7 @@ func (m *measurement) podsMetric(ctx context.Context, spec *autoscalingv2.PodsMe
 		return nil, err
 	}
 	if spec.Target.AverageValue == nil {
-		return nil, errors.New("invalid pods metric source: no average value target was set")
+		return nil, &specFault{text: "invalid pods metric source: no average value target was set"}
 	}
 	s := m.sample(m.scale.Spec.Replicas, spec.Target.AverageValue.MilliValue())
 	if s.metrics, err = m.sources.ofPods(ctx, m.hpa.Namespace, m.selector, spec.Metric.Name, selector); err != nil {
@@ -147,7 +147,7 @@ func (m *measurement) object(ctx context.Context, spec *autoscalingv2.ObjectMetr
 	a, err := m.whole(spec.Target, read)
 	switch {
 	case errors.Is(err, errNoTarget):
-		return nil, errors.New("invalid object metric source: neither a value target nor an average value target was set")
+		return nil, &specFault{text: "invalid object metric source: neither a value target nor an average value target was set"}
 	case err != nil && a.perPod:
 		return nil, fmt.Errorf("failed to get %s object metric: %w", spec.Metric.Name, err)
 	case err != nil:
@@ -180,7 +180,7 @@ func (m *measurement) external(ctx context.Context, spec *autoscalingv2.External
 	a, err := m.whole(spec.Target, read)
 	switch {
 	case errors.Is(err, errNoTarget):
-		return nil, errors.New("invalid external metric source: neither a value target nor an average value target was set")
+		return nil, &specFault{text: "invalid external metric source: neither a value target nor an average value target was set"}
 	case err != nil && a.perPod:
 		return nil, fmt.Errorf("failed to get %s external metric: %w", name, err)
 	case err != nil:

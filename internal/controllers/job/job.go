@@ -72,7 +72,8 @@ func New(c controllers.Config) *Controller {
 		j.loop.EnqueueObject(job)
 	})
 	j.claims.OnChange(j.loop.Enqueue, j.adopters)
-	j.pods.OnChange(func(_, pod *corev1.Pod) {
+	j.pods.OnChange(func(old, pod *corev1.Pod) {
+		j.measure.holds(old, pod)
 		if pod != nil && tracked(pod) && metav1.GetControllerOfNoCopy(pod) == nil {
 			j.orphans.EnqueueObject(pod)
 		}
@@ -226,6 +227,7 @@ func (c *Controller) apply(ctx context.Context, current *batchv1.Job, s *sync, p
 	ref := c.claims.Reference(current)
 	_, err := podcontrol.SlowStart(len(p.create), func(i int) error {
 		_, err := c.control.Create(ctx, current, s.newPod(ref, p.create[i]))
+		c.measure.made(s, err)
 		if podcontrol.NamespaceGoes(err) {
 			return nil
 		}
@@ -243,5 +245,6 @@ func (c *Controller) write(ctx context.Context, current *batchv1.Job, s *sync) (
 		return nil, fmt.Errorf("update status: %w", err)
 	}
 	s.job.ResourceVersion = written.ResourceVersion
+	c.measure.counted(written, &current.Status)
 	return written, nil
 }

@@ -38,6 +38,8 @@ type sync struct {
 	replaceable map[int]*corev1.Pod
 
 	finish *batchv1.JobCondition // how the Job ends, nil while it goes on
+
+	judged []batchv1.PodFailurePolicyAction // what rules made of the pods that are named now
 }
 
 func observe(job *batchv1.Job, pods []*corev1.Pod, now time.Time) *sync {

@@ -31,6 +31,9 @@ func (c *Controller) track(ctx context.Context, current *batchv1.Job, s *sync) e
 	if err != nil {
 		return err
 	}
+	for _, action := range s.judged {
+		c.measure.judged.WithLabelValues(string(action)).Inc()
+	}
 	released, err := c.release(ctx, done)
 	s.countUIDs(func(uid types.UID) bool { return released[uid] })
 	final := s.end()
@@ -101,7 +104,11 @@ func (s *sync) name() (done []*corev1.Pod, all bool) {
 				completed = append(completed, i)
 			}
 		case s.failedPod(pod) || failsAll:
-			if judgePod(s.job.Spec.PodFailurePolicy, pod).counts() {
+			v := judgePod(s.job.Spec.PodFailurePolicy, pod)
+			if v.action != "" {
+				s.judged = append(s.judged, v.action)
+			}
+			if v.counts() {
 				u.Failed = append(u.Failed, pod.UID)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -49,6 +50,9 @@ type Controller struct {
 	beats  heartbeats
 	zones  zones
 	times  Periods
+
+	evictions *prometheus.CounterVec // nodes that got a NoExecute taint, by zone
+	judging   prometheus.Histogram
 }
 
 // New returns a controller that reads through c.Cache.
@@ -62,7 +66,15 @@ func New(c controllers.Config, p Periods) *Controller {
 		events: c.Events("node-controller"),
 		beats:  heartbeats{clock: c.Clock, nodes: map[string]*heartbeat{}},
 		zones:  newZones(p.Monitor),
+		evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "node_collector_evictions_total", Help: "[STABLE] Nodes whose pods were to be evicted.",
+		}, []string{"zone"}),
+		judging: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "node_collector_update_node_health_duration_seconds", Help: "[ALPHA] Time to look after one node, in seconds.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 8),
+		}),
 	}
+	c.Register(n.evictions, n.judging, &n.zones)
 	n.pods.AddIndex(nodeIndex, func(pod *corev1.Pod) []string { return []string{pod.Spec.NodeName} })
 	n.loop = controllers.NewLoop("node_lifecycle_controller", c, n.reconcile)
 	n.nodes.OnChange(n.nodeChanged)
@@ -128,6 +140,7 @@ func (n *Controller) reconcile(ctx context.Context, key controllers.Key) (contro
 	if !ok || node.DeletionTimestamp != nil {
 		return controllers.Result{}, nil
 	}
+	defer func(start time.Time) { n.judging.Observe(n.clock.Since(start).Seconds()) }(n.clock.Now())
 	node, silent, err := n.judge(ctx, node)
 	if err != nil {
 		return overtaken(err)

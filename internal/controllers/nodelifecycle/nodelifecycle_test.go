@@ -20,7 +20,10 @@ func run(t *testing.T, nodes int, test func(w *controllertest.World)) {
 	t.Helper()
 	controllertest.Run(t, func(w *controllertest.World) {
 		w.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: corev1.NamespaceNodeLease}})
-		defer w.Start(func(c controllers.Config) []controllertest.Runner { return []controllertest.Runner{New(c, Periods{})} })()
+		defer w.Start(func(c controllers.Config) []controllertest.Runner {
+			c.Metrics = w.Registry()
+			return []controllertest.Runner{New(c, Periods{})}
+		})()
 		for i := range nodes {
 			name := fmt.Sprint("node", i)
 			w.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -90,6 +93,8 @@ func TestASilentNodeBecomesUnknown(t *testing.T) {
 		pass(w, 20*time.Second, "node0", "node1")
 		world{w}.want("node2", "unreachable:NoExecute unreachable:NoSchedule")
 		world{w}.want("node1", "")
+		w.Measured(`node_collector_evictions_total{zone=""} 1`, `node_collector_zone_size{zone=""} 3`,
+			`node_collector_unhealthy_nodes_in_zone{zone=""} 1`, `node_collector_zone_health{zone=""} 66.66666666666667`)
 		for _, c := range controllertest.Get[*corev1.Node](w, "node2").Status.Conditions {
 			if c.Status != corev1.ConditionUnknown || c.Reason != "NodeStatusUnknown" || c.Message != "Kubelet stopped posting node status." {
 				t.Errorf("condition %+v", c)

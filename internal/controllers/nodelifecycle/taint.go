@@ -68,6 +68,9 @@ func (n *Controller) taint(ctx context.Context, node *corev1.Node) (time.Duratio
 		"metadata": map[string]any{"resourceVersion": node.ResourceVersion},
 		"spec":     map[string]any{"taints": taints},
 	})
+	if err == nil && execute != "" && !evicts(node.Spec.Taints) {
+		n.evictions.WithLabelValues(zoneOf(node)).Inc()
+	}
 	return wait, err
 }
 
@@ -79,10 +82,7 @@ func (n *Controller) noExecute(node *corev1.Node, now time.Time) (key string, wa
 		return "", 0
 	}
 	key = taintOf[corev1.NodeReady][c.Status]
-	has := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
-		return t.Effect == corev1.TaintEffectNoExecute && (t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable)
-	})
-	if has {
+	if evicts(node.Spec.Taints) {
 		return key, 0
 	}
 	wait, ok := n.zones.admit(zoneOf(node), now)
@@ -90,6 +90,13 @@ func (n *Controller) noExecute(node *corev1.Node, now time.Time) (key string, wa
 		return "", wait
 	}
 	return key, 0
+}
+
+// evicts tells whether a node that is not ready has the taint that ends its pods.
+func evicts(taints []corev1.Taint) bool {
+	return slices.ContainsFunc(taints, func(t corev1.Taint) bool {
+		return t.Effect == corev1.TaintEffectNoExecute && (t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable)
+	})
 }
 
 // merge replaces the kept taints among all by want, and tells whether that is a change.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,7 +38,17 @@ type Controller struct {
 	clock     clock.WithTicker
 	threshold int
 	missed    map[string]time.Time // nodes that pods name and that are not there
+
+	removals, failures *prometheus.CounterVec // by namespace and reason
 }
+
+// Why a pod is removed, in metrics.
+const (
+	ended        = "terminated"
+	outOfService = "out-of-service"
+	orphaned     = "orphaned"
+	unscheduled  = "unscheduled"
+)
 
 // New returns a controller that lets threshold ended pods stay: 0 means 12500, a
 // negative one that no number is too high.
@@ -45,11 +56,18 @@ func New(c controllers.Config, threshold int) *Controller {
 	if threshold == 0 {
 		threshold = defaultThreshold
 	}
-	return &Controller{
+	counter := func(name, help string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "pod_gc_collector_" + name, Help: "[ALPHA] " + help}, []string{"namespace", "reason"})
+	}
+	g := &Controller{
 		pods:  client.Shared[*corev1.Pod](c.Cache),
 		nodes: client.Shared[*corev1.Node](c.Cache),
 		clock: c.Clock, threshold: threshold, missed: map[string]time.Time{},
+		removals: counter("force_delete_pods_total", "Pods that were to be removed at once."),
+		failures: counter("force_delete_pod_errors_total", "Pods that could not be removed at once."),
 	}
+	c.Register(g.removals, g.failures)
+	return g
 }
 
 // Run works until ctx ends.
@@ -72,21 +90,21 @@ func (g *Controller) collect(ctx context.Context) error {
 	pods := g.pods.Select("", labels.Everything())
 	var errs []error
 	for _, pod := range surplus(pods, g.threshold) {
-		errs = append(errs, g.remove(ctx, pod, nil))
+		errs = append(errs, g.remove(ctx, pod, ended, nil))
 	}
 	gone, err := g.goneNodes(ctx, pods)
 	errs = append(errs, err)
 	for _, pod := range pods {
 		switch name := pod.Spec.NodeName; {
 		case name == "" && pod.DeletionTimestamp != nil:
-			errs = append(errs, g.remove(ctx, pod, nil))
+			errs = append(errs, g.remove(ctx, pod, unscheduled, nil))
 		case gone[name]:
-			errs = append(errs, g.remove(ctx, pod, &corev1.PodCondition{
+			errs = append(errs, g.remove(ctx, pod, orphaned, &corev1.PodCondition{
 				Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
 				Reason: "DeletionByPodGC", Message: "PodGC: node no longer exists",
 			}))
 		case pod.DeletionTimestamp != nil && g.outOfService(name):
-			errs = append(errs, g.remove(ctx, pod, nil))
+			errs = append(errs, g.remove(ctx, pod, outOfService, nil))
 		}
 	}
 	return errors.Join(errs...)
@@ -97,16 +115,16 @@ func surplus(pods []*corev1.Pod, threshold int) []*corev1.Pod {
 	if threshold < 0 {
 		return nil
 	}
-	var ended []*corev1.Pod
+	var over []*corev1.Pod
 	for _, pod := range pods {
 		if podcontrol.Ended(pod) {
-			ended = append(ended, pod)
+			over = append(over, pod)
 		}
 	}
-	if len(ended) <= threshold {
+	if len(over) <= threshold {
 		return nil
 	}
-	slices.SortFunc(ended, func(a, b *corev1.Pod) int {
+	slices.SortFunc(over, func(a, b *corev1.Pod) int {
 		if ea, eb := evicted(a), evicted(b); ea != eb {
 			if ea {
 				return -1
@@ -115,7 +133,7 @@ func surplus(pods []*corev1.Pod, threshold int) []*corev1.Pod {
 		}
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
-	return ended[:len(ended)-threshold]
+	return over[:len(over)-threshold]
 }
 
 func evicted(pod *corev1.Pod) bool {
@@ -164,9 +182,19 @@ func (g *Controller) outOfService(name string) bool {
 	return !ready && slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
 }
 
-// remove deletes a pod at once. One that has not ended fails first, so that its
+// remove deletes a pod at once, and counts it.
+func (g *Controller) remove(ctx context.Context, pod *corev1.Pod, reason string, condition *corev1.PodCondition) error {
+	g.removals.WithLabelValues(pod.Namespace, reason).Inc()
+	err := g.end(ctx, pod, condition)
+	if err != nil {
+		g.failures.WithLabelValues(pod.Namespace, reason).Inc()
+	}
+	return err
+}
+
+// end deletes a pod at once. One that has not ended fails first, so that its
 // controller can tell why.
-func (g *Controller) remove(ctx context.Context, pod *corev1.Pod, condition *corev1.PodCondition) error {
+func (g *Controller) end(ctx context.Context, pod *corev1.Pod, condition *corev1.PodCondition) error {
 	if !podcontrol.Ended(pod) {
 		if err := podcondition.Patch(ctx, g.pods, pod, condition, corev1.PodFailed, metav1.NewTime(g.clock.Now())); err != nil {
 			return err

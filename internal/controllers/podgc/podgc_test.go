@@ -17,6 +17,7 @@ func run(t *testing.T, threshold int, test func(w *controllertest.World)) {
 	t.Helper()
 	controllertest.Run(t, func(w *controllertest.World) {
 		defer w.Start(func(c controllers.Config) []controllertest.Runner {
+			c.Metrics = w.Registry()
 			return []controllertest.Runner{New(c, threshold)}
 		})()
 		w.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}})
@@ -64,6 +65,7 @@ func TestTheOldestEndedPodsGo(t *testing.T) {
 		pod(w, "running", "node", corev1.PodRunning)
 		controllertest.ChangeStatus(w, "d", func(p *corev1.Pod) { p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted" })
 		want(w, period, "d Failed", "z-first Succeeded")
+		w.Measured(`pod_gc_collector_force_delete_pods_total{namespace="default",reason="terminated"} 2`)
 	})
 }
 
@@ -74,6 +76,7 @@ func TestPodsOfAGoneNodeGoAfterTheQuarantine(t *testing.T) {
 		pod(w, "done", "gone", corev1.PodSucceeded)
 		want(w, quarantine)
 		want(w, 2*period, "done Succeeded", "lost Failed")
+		w.Measured(`pod_gc_collector_force_delete_pods_total{namespace="default",reason="orphaned"} 4`) // their finalizers hold them, so that each was tried twice
 		p := controllertest.Get[*corev1.Pod](w, "lost")
 		if !slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 			return c.Type == corev1.DisruptionTarget && c.Reason == "DeletionByPodGC" && c.Status == corev1.ConditionTrue

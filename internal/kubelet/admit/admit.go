@@ -30,10 +30,16 @@ var safeSysctls = []string{
 // systemCritical is the priority from which a pod is critical.
 const systemCritical = 2_000_000_000
 
+// Evicted is the reason of pods that a node ends, or does not take, because it is short
+// of something.
+const Evicted = "Evicted"
+
 // Rules of one node.
 type Rules struct {
 	// UnsafeSysctls are allowed besides the safe ones; a trailing * matches any rest.
 	UnsafeSysctls []string
+	// Pressure names what the node is short of: its pressure conditions. Nil: nothing.
+	Pressure func() []corev1.NodeConditionType
 }
 
 // Pod says why node refuses pod beside the others it runs, or nil.
@@ -41,7 +47,7 @@ func (r Rules) Pod(node *corev1.Node, pod *corev1.Pod, others []*corev1.Pod) *st
 	for _, check := range []func() (string, string){
 		func() (string, string) { return supportedOS(pod) },
 		func() (string, string) { return r.sysctls(pod) },
-		func() (string, string) { return pressure(node, pod) },
+		func() (string, string) { return r.pressure(pod) },
 		func() (string, string) { return room(node, pod, others) },
 		func() (string, string) { return placement(node, pod, others) },
 	} {
@@ -92,31 +98,27 @@ func matchesAny(patterns []string, name string) bool {
 	return false
 }
 
-func critical(pod *corev1.Pod) bool {
+// Critical reports whether a pod is one that the node or the cluster depends on.
+func Critical(pod *corev1.Pod) bool {
 	return pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical || pod.Annotations[corev1.MirrorPodAnnotationKey] != ""
 }
 
 // pressure keeps pods off a node that is short of memory or disk.
-func pressure(node *corev1.Node, pod *corev1.Pod) (string, string) {
-	var short []string
-	for _, c := range node.Status.Conditions {
-		switch c.Type {
-		case corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure:
-			if c.Status == corev1.ConditionTrue {
-				short = append(short, string(c.Type))
-			}
-		}
-	}
-	if len(short) == 0 || critical(pod) {
+func (r Rules) pressure(pod *corev1.Pod) (string, string) {
+	if r.Pressure == nil {
 		return "", ""
 	}
-	if slices.Equal(short, []string{string(corev1.NodeMemoryPressure)}) {
+	short := r.Pressure()
+	if len(short) == 0 || Critical(pod) {
+		return "", ""
+	}
+	if slices.Equal(short, []corev1.NodeConditionType{corev1.NodeMemoryPressure}) {
 		taint := corev1.Taint{Key: corev1.TaintNodeMemoryPressure, Effect: corev1.TaintEffectNoSchedule}
 		if qos.GetPodQOS(pod) != corev1.PodQOSBestEffort || tolerates(pod, &taint) {
 			return "", ""
 		}
 	}
-	return "Evicted", fmt.Sprintf("The node had condition: %v. ", short)
+	return Evicted, fmt.Sprintf("The node had condition: %v. ", short)
 }
 
 func tolerates(pod *corev1.Pod, taint *corev1.Taint) bool {

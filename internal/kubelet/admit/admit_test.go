@@ -1,7 +1,6 @@
 package admit
 
 import (
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -85,28 +84,41 @@ func TestPod(t *testing.T) {
 }
 
 func TestPressureKeepsPodsAway(t *testing.T) {
-	short := func(c corev1.NodeConditionType) *corev1.Node {
-		return &corev1.Node{Status: corev1.NodeStatus{
-			Allocatable: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("3"), corev1.ResourceMemory: resource.MustParse("1Gi")},
-			Conditions:  []corev1.NodeCondition{{Type: c, Status: corev1.ConditionTrue}}}}
-	}
+	node := &corev1.Node{Status: corev1.NodeStatus{
+		Allocatable: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("3"), corev1.ResourceMemory: resource.MustParse("1Gi")}}}
+	memory, disk := []corev1.NodeConditionType{corev1.NodeMemoryPressure}, []corev1.NodeConditionType{corev1.NodeDiskPressure}
+	both := append(disk, memory...)
+	tolerant := with(func(s *corev1.PodSpec) {
+		s.Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists}}
+	})
 	bestEffort, burstable := with(func(*corev1.PodSpec) {}), request("memory", "1Mi")
 	vital := with(func(s *corev1.PodSpec) { s.Priority = ptr.To[int32](2_000_001_000) })
 	for _, tt := range []struct {
-		name    string
-		node    *corev1.Node
-		pod     *corev1.Pod
-		refused bool
+		name  string
+		short []corev1.NodeConditionType
+		pod   *corev1.Pod
+		want  string
 	}{
-		{"best effort under memory pressure", short(corev1.NodeMemoryPressure), bestEffort, true},
-		{"burstable under memory pressure", short(corev1.NodeMemoryPressure), burstable, false},
-		{"burstable under disk pressure", short(corev1.NodeDiskPressure), burstable, true},
-		{"critical under disk pressure", short(corev1.NodeDiskPressure), vital, false},
+		{"best effort under memory pressure", memory, bestEffort, "[MemoryPressure]"},
+		{"best effort that tolerates memory pressure", memory, tolerant, ""},
+		{"burstable under memory pressure", memory, burstable, ""},
+		{"burstable under disk pressure", disk, burstable, "[DiskPressure]"},
+		{"burstable under pressure of both", both, burstable, "[DiskPressure MemoryPressure]"},
+		{"best effort that tolerates but one pressure of both", both, tolerant, "[DiskPressure MemoryPressure]"},
+		{"critical under disk pressure", disk, vital, ""},
+		{"best effort without pressure", nil, bestEffort, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			end := Rules{}.Pod(tt.node, tt.pod, nil)
-			if (end != nil) != tt.refused || (end != nil && (end.Reason != "Evicted" || !strings.Contains(end.Message, "The node had condition: ["))) {
-				t.Errorf("end %+v", end)
+			got := ""
+			if end := (Rules{Pressure: func() []corev1.NodeConditionType { return tt.short }}).Pod(node, tt.pod, nil); end != nil {
+				got = end.Reason + ": " + end.Plain()
+			}
+			want := tt.want
+			if want != "" {
+				want = "Evicted: The node had condition: " + want + ". "
+			}
+			if got != want {
+				t.Errorf("got %q, want %q", got, want)
 			}
 		})
 	}

@@ -39,6 +39,8 @@ type Config struct {
 type Tree struct {
 	c  Config
 	mu sync.Mutex // serializes changes: the library's parents are made on the way
+	// root is where the memory of all pods is accounted; guarded by mu, empty before Init.
+	root string
 }
 
 // New makes a Tree; nothing is created before Init.
@@ -57,16 +59,23 @@ func Version() int {
 	return 1
 }
 
-// Init makes the root of all pods, limited to what the node may give to pods,
-// and the groups of the QoS classes.
-func (t *Tree) Init(allocatable corev1.ResourceList) error {
+// Init makes the root of all pods, limited to CPU and memory that they may have
+// together, and the groups of the QoS classes.
+func (t *Tree) Init(limit corev1.ResourceList) error {
 	root := &cgroups.Resources{
-		CpuShares: uint64(criconfig.Shares(allocatable.Cpu().MilliValue())),
-		Memory:    allocatable.Memory().Value(),
+		CpuShares: uint64(criconfig.Shares(limit.Cpu().MilliValue())),
+		Memory:    limit.Memory().Value(),
 	}
 	if err := t.apply(t.names(), root); err != nil {
 		return err
 	}
+	m, err := t.manager(t.names(), &cgroups.Resources{})
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	t.root = m.Path("memory")
+	t.mu.Unlock()
 	if err := t.apply(t.names("besteffort"), &cgroups.Resources{CpuShares: uint64(criconfig.Shares(0))}); err != nil {
 		return err
 	}
@@ -99,6 +108,11 @@ func (t *Tree) limits(pod *corev1.Pod) *cgroups.Resources {
 	}
 	if t.c.PodPids > 0 {
 		r.PidsLimit = &t.c.PodPids
+	}
+	for name, q := range req {
+		if size, ok := criconfig.PageSize(name); ok {
+			r.HugetlbLimit = append(r.HugetlbLimit, &cgroups.HugepageLimit{Pagesize: size, Limit: uint64(q.Value())})
+		}
 	}
 	if qos.GetPodQOS(pod) == corev1.PodQOSBestEffort {
 		r.CpuShares = uint64(criconfig.Shares(0))

@@ -57,3 +57,29 @@ func TestLimits(t *testing.T) {
 		t.Errorf("a pod with an unlimited container is limited: %+v", r)
 	}
 }
+
+func TestLimitsOfAPodAsAWhole(t *testing.T) {
+	pod := burstable()
+	pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{})
+	pod.Spec.Resources = &corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), "hugepages-2Mi": resource.MustParse("4Mi")},
+		Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("128Mi"), "hugepages-2Mi": resource.MustParse("4Mi")},
+	}
+	pod.Spec.Overhead = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m"), corev1.ResourceMemory: resource.MustParse("64Mi")}
+	r := New(Config{}).limits(pod)
+	if r.CpuShares != 1536 || r.CpuQuota != 250_000 || r.Memory != 192<<20 {
+		t.Errorf("limits %+v", r)
+	}
+	if len(r.HugetlbLimit) != 1 || r.HugetlbLimit[0].Pagesize != "2MB" || r.HugetlbLimit[0].Limit != 4<<20 {
+		t.Errorf("huge pages %+v", r.HugetlbLimit)
+	}
+}
+
+func TestStatValue(t *testing.T) {
+	const stat = "inactive_file 3\ntotal_inactive_file 4096\nbroken x\n"
+	for name, want := range map[string]uint64{"total_inactive_file": 4096, "inactive_file": 3, "broken": 0, "none": 0} {
+		if got := statValue(stat, name); got != want {
+			t.Errorf("%s: %d, want %d", name, got, want)
+		}
+	}
+}

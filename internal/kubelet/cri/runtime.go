@@ -7,6 +7,7 @@ package cri
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -27,17 +28,51 @@ type Runtime struct {
 	runtimeapi.RuntimeServiceClient
 	Images runtimeapi.ImageServiceClient
 
-	conn *grpc.ClientConn
+	endpoints []string
+	conns     []*grpc.ClientConn
 }
 
-// Dial connects to a unix socket, given as a path or a unix:// address. The
-// connection is made on first use and again whenever it breaks.
-func Dial(endpoint string) (*Runtime, error) {
+// Config says where a runtime is. An endpoint is a unix socket, given as a path or
+// a unix:// address.
+type Config struct {
+	Endpoint string
+	Images   string        // endpoint that manages images; default Endpoint
+	Timeout  time.Duration // of calls that are not long by nature; default 2 min
+}
+
+const callTimeout = 2 * time.Minute
+
+// Connect returns a Runtime. The connection is made on first use and again whenever
+// it breaks.
+func Connect(c Config) (*Runtime, error) {
+	if c.Timeout == 0 {
+		c.Timeout = callTimeout
+	}
+	r := &Runtime{}
+	conn, err := r.dial(c.Endpoint, c.Timeout)
+	if err != nil {
+		return nil, err
+	}
+	r.RuntimeServiceClient = runtimeapi.NewRuntimeServiceClient(conn)
+	if c.Images != "" && c.Images != c.Endpoint {
+		if conn, err = r.dial(c.Images, c.Timeout); err != nil {
+			return nil, errors.Join(err, r.Close())
+		}
+	}
+	r.Images = runtimeapi.NewImageServiceClient(conn)
+	return r, nil
+}
+
+func (r *Runtime) dial(endpoint string, timeout time.Duration) (*grpc.ClientConn, error) {
 	target := endpoint
 	if !strings.Contains(target, "://") {
 		target = "unix://" + target
 	}
+	if !strings.HasPrefix(target, "unix://") {
+		return nil, fmt.Errorf("dial runtime %s: only unix sockets are supported", endpoint)
+	}
 	conn, err := grpc.NewClient(target,
+		grpc.WithUnaryInterceptor(limit(timeout)),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
@@ -46,15 +81,65 @@ func Dial(endpoint string) (*Runtime, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dial runtime %s: %w", endpoint, err)
 	}
-	return &Runtime{
-		RuntimeServiceClient: runtimeapi.NewRuntimeServiceClient(conn),
-		Images:               runtimeapi.NewImageServiceClient(conn),
-		conn:                 conn,
-	}, nil
+	r.endpoints, r.conns = append(r.endpoints, endpoint), append(r.conns, conn)
+	return conn, nil
 }
 
-// Close ends the connection and every call on it.
-func (r *Runtime) Close() error { return r.conn.Close() }
+// long are the calls whose length is their caller's to say.
+var long = map[string]bool{
+	runtimeapi.ImageService_PullImage_FullMethodName:             true,
+	runtimeapi.RuntimeService_ExecSync_FullMethodName:            true,
+	runtimeapi.RuntimeService_StopContainer_FullMethodName:       true,
+	runtimeapi.RuntimeService_CheckpointContainer_FullMethodName: true,
+}
+
+// limit gives each call a deadline. A sandbox waits for its network: twice the time.
+func limit(timeout time.Duration) grpc.UnaryClientInterceptor {
+	return func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		if long[method] {
+			return call(ctx, method, req, reply, conn, opts...)
+		}
+		bound := timeout
+		if method == runtimeapi.RuntimeService_RunPodSandbox_FullMethodName {
+			bound *= 2
+		}
+		ctx, cancel := context.WithTimeout(ctx, bound)
+		defer cancel()
+		return call(ctx, method, req, reply, conn, opts...)
+	}
+}
+
+// ErrOtherVersion is of endpoints that answer, but not in CRI v1.
+var ErrOtherVersion = errors.New("the endpoint does not serve CRI v1")
+
+// Check returns the runtime's name if it serves CRI v1, images included.
+func (r *Runtime) Check(ctx context.Context) (name string, err error) {
+	v, err := r.Version(ctx, &runtimeapi.VersionRequest{})
+	if err != nil {
+		return "", r.unfit("runtime", r.endpoints[0], err)
+	}
+	if _, err := r.Images.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{}); err != nil {
+		return "", r.unfit("image", r.endpoints[len(r.endpoints)-1], err)
+	}
+	return v.RuntimeName, nil
+}
+
+func (r *Runtime) unfit(api, endpoint string, err error) error {
+	wrapped := fmt.Errorf("validate service connection: validate CRI v1 %s API for endpoint %q: %w", api, endpoint, err)
+	if grpcstatus.Code(err) == codes.Unimplemented {
+		return fmt.Errorf("%w (%w)", wrapped, ErrOtherVersion)
+	}
+	return wrapped
+}
+
+// Close ends the connections and every call on them.
+func (r *Runtime) Close() error {
+	var errs []error
+	for _, conn := range r.conns {
+		errs = append(errs, conn.Close())
+	}
+	return errors.Join(errs...)
+}
 
 // IsNotFound reports whether the runtime does not know the object of a call.
 func IsNotFound(err error) bool { return grpcstatus.Code(err) == codes.NotFound }

@@ -165,6 +165,41 @@ func TestResources(t *testing.T) {
 	}
 }
 
+func TestResourcesOfAPodAsAWhole(t *testing.T) {
+	list := func(cpu, memory string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+	}
+	n := &Node{MemoryCapacity: 1 << 30, EnforceCPUQuota: true, HugePageSizes: []string{"2MB"}}
+	p := podWith(func(s *corev1.PodSpec) {
+		s.Resources = &corev1.ResourceRequirements{Requests: list("500m", "512Mi"), Limits: list("1", "768Mi")}
+		s.Resources.Limits["hugepages-2Mi"] = resource.MustParse("4Mi")
+		s.Containers[0].Resources = corev1.ResourceRequirements{Requests: list("100m", "256Mi"), Limits: list("200m", "256Mi")}
+		s.Containers = append(s.Containers, corev1.Container{Name: "open"})
+		s.Overhead = list("250m", "128Mi")
+	})
+	// Of the pod's request 256Mi are left for two containers.
+	if r := Resources(n, p, &p.Spec.Containers[0]); r.CpuShares != 102 || r.CpuQuota != 20_000 || r.MemoryLimitInBytes != 256<<20 || r.OomScoreAdj != 625 {
+		t.Errorf("a container with limits: %+v", r)
+	}
+	if r := Resources(n, p, &p.Spec.Containers[1]); r.CpuShares != 1024 || r.CpuQuota != 100_000 || r.MemoryLimitInBytes != 768<<20 || r.OomScoreAdj != 875 || r.HugepageLimits[0].Limit != 4<<20 {
+		t.Errorf("a container without: %+v", r)
+	}
+	if req, lim := PodTotals(p); req.Cpu().MilliValue() != 750 || req.Memory().Value() != 640<<20 || lim.Cpu().MilliValue() != 1250 || lim.Memory().Value() != 896<<20 {
+		t.Errorf("the pod's group: %v %v", req, lim)
+	}
+	cfg, err := Sandbox(n, p, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, over := cfg.Linux.Resources, cfg.Linux.Overhead; r.CpuShares != 512 || r.MemoryLimitInBytes != 768<<20 || over.CpuQuota != 25_000 || over.MemoryLimitInBytes != 128<<20 {
+		t.Errorf("the sandbox: %+v, overhead %+v", r, over)
+	}
+	p.Spec.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}
+	if _, lim := PodTotals(p); lim.Cpu().MilliValue() != 1250 || !lim.Memory().IsZero() {
+		t.Errorf("with a limit of cpu alone: %v", lim)
+	}
+}
+
 func TestSecurity(t *testing.T) {
 	p := podWith(func(s *corev1.PodSpec) {
 		s.HostPID = true

@@ -72,8 +72,11 @@ func DNS(n *Node, pod *corev1.Pod) *runtimeapi.DNSConfig {
 		suffix := "svc." + n.ClusterDomain
 		cfg = &runtimeapi.DNSConfig{
 			Servers:  slices.Clone(n.ClusterDNS),
-			Searches: append([]string{pod.Namespace + "." + suffix, suffix, n.ClusterDomain}, host.Searches...),
+			Searches: host.Searches,
 			Options:  []string{"ndots:5"},
+		}
+		if n.ClusterDomain != "" {
+			cfg.Searches = append([]string{pod.Namespace + "." + suffix, suffix, n.ClusterDomain}, host.Searches...)
 		}
 	}
 	if extra := pod.Spec.DNSConfig; extra != nil {

@@ -1,6 +1,7 @@
 package criconfig
 
 import (
+	"maps"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,9 +37,10 @@ func Quota(milli int64) int64 {
 	return max(milli*CPUPeriod/1000, 1000)
 }
 
-// Resources are a container's limits as the runtime sets them.
+// Resources are a container's limits as the runtime sets them. A container without a
+// limit has that of the pod as a whole, so that what reads its cgroup sees it (KEP-2837).
 func Resources(n *Node, pod *corev1.Pod, c *corev1.Container) *runtimeapi.LinuxContainerResources {
-	req, lim := c.Resources.Requests, c.Resources.Limits
+	req, lim := c.Resources.Requests, limitsOf(pod, c)
 	cpu := req.Cpu().MilliValue()
 	if _, set := req[corev1.ResourceCPU]; !set {
 		cpu = lim.Cpu().MilliValue()
@@ -54,7 +56,24 @@ func Resources(n *Node, pod *corev1.Pod, c *corev1.Container) *runtimeapi.LinuxC
 	}
 	// Containers get no swap: memory and swap together are limited to memory.
 	r.MemorySwapLimitInBytes = r.MemoryLimitInBytes
+	if n.KillTogether {
+		r.Unified = map[string]string{"memory.oom.group": "1"}
+	}
 	return r
+}
+
+func limitsOf(pod *corev1.Pod, c *corev1.Container) corev1.ResourceList {
+	if !resourcehelper.IsPodLevelResourcesSet(pod) {
+		return c.Resources.Limits
+	}
+	lim := corev1.ResourceList{}
+	maps.Copy(lim, pod.Spec.Resources.Limits)
+	for name, q := range c.Resources.Limits {
+		if _, whole := lim[name]; !whole || !q.IsZero() {
+			lim[name] = q
+		}
+	}
+	return lim
 }
 
 func hugepages(n *Node, lim corev1.ResourceList) []*runtimeapi.HugepageLimit {
@@ -74,6 +93,13 @@ func hugepageLimit(lim corev1.ResourceList, size string) uint64 {
 	return 0
 }
 
+// PageSize is the size of the huge pages that a resource is about, as runtimes spell
+// it: 2MB for hugepages-2Mi.
+func PageSize(name corev1.ResourceName) (size string, ok bool) {
+	text, ok := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix)
+	return strings.TrimSuffix(text, "i") + "B", ok
+}
+
 // oomScore protects Guaranteed and node-critical pods and orders Burstable ones
 // by the share of the node's memory they asked for.
 func oomScore(n *Node, pod *corev1.Pod, c *corev1.Container) int64 {
@@ -86,21 +112,33 @@ func oomScore(n *Node, pod *corev1.Pod, c *corev1.Container) int64 {
 	case corev1.PodQOSBestEffort:
 		return oomBestEffort
 	}
-	score := burstableScore(n, c)
+	share := unclaimed(pod)
+	score := burstableScore(n, c, share)
 	if isSidecar(c) {
 		// A sidecar must not die before the containers it serves.
 		for i := range pod.Spec.Containers {
-			score = min(score, burstableScore(n, &pod.Spec.Containers[i]))
+			score = min(score, burstableScore(n, &pod.Spec.Containers[i], share))
 		}
 	}
 	return score
 }
 
-func burstableScore(n *Node, c *corev1.Container) int64 {
+// unclaimed is a container's share of the memory that the pod as a whole requests
+// beyond what its containers do.
+func unclaimed(pod *corev1.Pod) int64 {
+	if !resourcehelper.IsPodLevelRequestsSet(pod) || pod.Spec.Resources.Requests.Memory().IsZero() {
+		return 0
+	}
+	claimed := resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{})
+	rest := pod.Spec.Resources.Requests.Memory().Value() - claimed.Memory().Value()
+	return max(rest, 0) / int64(len(pod.Spec.Containers)+len(pod.Spec.InitContainers))
+}
+
+func burstableScore(n *Node, c *corev1.Container, share int64) int64 {
 	if n.MemoryCapacity == 0 {
 		return oomBestEffort - 1
 	}
-	score := 1000 - 1000*c.Resources.Requests.Memory().Value()/n.MemoryCapacity
+	score := 1000 - 1000*(c.Resources.Requests.Memory().Value()+share)/n.MemoryCapacity
 	return min(max(score, 1000+oomCritical), oomBestEffort-1)
 }
 
@@ -115,7 +153,7 @@ func PodTotals(pod *corev1.Pod) (requests, limits corev1.ResourceList) {
 	limits = resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		if pod.Spec.Resources != nil {
-			if _, set := pod.Spec.Resources.Limits[name]; set {
+			if q, set := pod.Spec.Resources.Limits[name]; set && !q.IsZero() {
 				continue
 			}
 		}
@@ -130,8 +168,14 @@ func PodTotals(pod *corev1.Pod) (requests, limits corev1.ResourceList) {
 	return requests, limits
 }
 
+// podResources are what a sandbox is sized by: the pod's resources without its overhead,
+// which the runtime is told of besides.
 func podResources(pod *corev1.Pod) *runtimeapi.LinuxContainerResources {
-	req, lim := PodTotals(pod)
+	opts := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
+	req, lim := resourcehelper.PodRequests(pod, opts), resourcehelper.PodLimits(pod, opts)
+	if _, set := req[corev1.ResourceCPU]; !set {
+		req[corev1.ResourceCPU] = *lim.Cpu()
+	}
 	return linuxResources(req, lim)
 }
 

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	sysctls "k8s.io/component-helpers/node/util/sysctl"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
 
@@ -28,6 +29,8 @@ type Node struct {
 	MemoryCapacity  int64      // bytes; OOM scores are shares of it
 	HugePageSizes   []string   // as runtimes spell them: 2MB, 1GB
 	EnforceCPUQuota bool
+	DefaultSysctls  map[string]string // of pods that do not set them
+	KillTogether    bool              // out of memory kills all of a container; cgroup v2 only
 	// CgroupParent is the pod's cgroup, as the runtime wants it spelled.
 	CgroupParent func(*corev1.Pod) string
 }
@@ -72,6 +75,11 @@ func linuxSandbox(n *Node, pod *corev1.Pod, userns *UserNamespace) *runtimeapi.L
 	if n.CgroupParent != nil {
 		lin.CgroupParent = n.CgroupParent(pod)
 	}
+	for name, value := range n.DefaultSysctls {
+		if !pod.Spec.HostNetwork || !ofNetwork(name) {
+			lin.Sysctls[strings.ReplaceAll(name, "/", ".")] = value
+		}
+	}
 	sc := pod.Spec.SecurityContext
 	if sc == nil {
 		return lin
@@ -87,6 +95,12 @@ func linuxSandbox(n *Node, pod *corev1.Pod, userns *UserNamespace) *runtimeapi.L
 		lin.Sysctls[strings.ReplaceAll(s.Name, "/", ".")] = s.Value
 	}
 	return lin
+}
+
+// ofNetwork reports whether a sysctl belongs to the network namespace.
+func ofNetwork(sysctl string) bool {
+	ns, _, _ := sysctls.GetNamespace(sysctl)
+	return ns == sysctls.NetNamespace
 }
 
 // portMappings lists the host ports for networks configured from elsewhere: a

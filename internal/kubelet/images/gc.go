@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"sort"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,12 +36,14 @@ type Collector struct {
 	Clock    clock.WithTicker
 	Log      *slog.Logger
 
-	seen map[string]*usage // by image id; of the Run goroutine
+	mu   sync.Mutex
+	seen map[string]*usage // by image id; guarded by mu
 }
 
 type usage struct {
 	first, last time.Time
 	size        uint64
+	old         bool // it was there before the collector: nobody knows for how long
 }
 
 // Run collects every Interval until ctx ends.
@@ -47,6 +51,11 @@ func (g *Collector) Run(ctx context.Context) error {
 	if g.Interval == 0 {
 		g.Interval = 5 * time.Minute
 	}
+	g.mu.Lock()
+	if _, err := g.detect(ctx); err != nil && ctx.Err() == nil {
+		g.Log.Warn("look for images", "err", err)
+	}
+	g.mu.Unlock()
 	tick := g.Clock.NewTicker(g.Interval)
 	defer tick.Stop()
 	for {
@@ -64,6 +73,8 @@ func (g *Collector) Run(ctx context.Context) error {
 
 // Collect looks once.
 func (g *Collector) Collect(ctx context.Context) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	unused, err := g.detect(ctx)
 	if err != nil {
 		return err
@@ -98,6 +109,18 @@ func (g *Collector) Collect(ctx context.Context) error {
 	return nil
 }
 
+// RemoveUnused removes all images that nothing uses, but for those that have just come.
+func (g *Collector) RemoveUnused(ctx context.Context) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	unused, err := g.detect(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = g.free(ctx, unused, math.MaxUint64)
+	return err
+}
+
 func orDefault(v, def int) int {
 	if v == 0 {
 		return def
@@ -116,7 +139,7 @@ func (g *Collector) free(ctx context.Context, unused []string, want uint64) (fre
 		if freed >= want {
 			break
 		}
-		if now.Sub(u.first) < minAge {
+		if !u.old && now.Sub(u.first) < minAge {
 			continue
 		}
 		if err := g.remove(ctx, id); err != nil {
@@ -162,7 +185,7 @@ func (g *Collector) detect(ctx context.Context) ([]string, error) {
 	for _, img := range list.Images {
 		u := g.seen[img.Id]
 		if u == nil {
-			u = &usage{first: now}
+			u = &usage{first: now, old: g.seen == nil}
 		}
 		u.size = img.Size
 		next[img.Id] = u

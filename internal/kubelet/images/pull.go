@@ -49,28 +49,35 @@ type Config struct {
 	Runtime *cri.Runtime
 	// Secret reads a pull secret of the pod's namespace.
 	Secret func(ctx context.Context, namespace, name string) (*corev1.Secret, error)
-	// Parallel bounds the pulls in flight. Default 5.
+	// Parallel bounds the pulls in flight; 0: no bound.
 	Parallel int
-	Recorder record.EventRecorder
-	Clock    clock.WithTicker
+	// QPS bounds the pulls begun in a second, after a burst; 0: no bound.
+	QPS, Burst int32
+	Recorder   record.EventRecorder
+	Clock      clock.WithTicker
 }
 
 // Puller makes images present. It is safe for concurrent use.
 type Puller struct {
 	c       Config
-	slots   chan struct{}
+	slots   chan struct{} // nil: as many as come
+	rate    flowcontrol.PassiveRateLimiter
 	backoff *flowcontrol.Backoff
 	failed  failures
 }
 
 // New makes a Puller.
 func New(c Config) *Puller {
-	if c.Parallel == 0 {
-		c.Parallel = 5
-	}
 	b := flowcontrol.NewBackOff(10*time.Second, 5*time.Minute)
 	b.Clock = c.Clock
-	return &Puller{c: c, slots: make(chan struct{}, c.Parallel), backoff: b}
+	p := &Puller{c: c, rate: flowcontrol.NewFakeAlwaysRateLimiter(), backoff: b}
+	if c.Parallel > 0 {
+		p.slots = make(chan struct{}, c.Parallel)
+	}
+	if c.QPS > 0 {
+		p.rate = flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(float32(c.QPS), int(c.Burst), c.Clock)
+	}
+	return p
 }
 
 // Request asks for one image on behalf of a pod.
@@ -144,11 +151,13 @@ func (p *Puller) pull(ctx context.Context, r Request, named reference.Named, spe
 	}
 	p.c.Recorder.Eventf(r.Object, corev1.EventTypeNormal, "Pulling", "Pulling image %q", r.Image)
 	queued := p.c.Clock.Now()
-	select {
-	case p.slots <- struct{}{}:
-		defer func() { <-p.slots }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if p.slots != nil {
+		select {
+		case p.slots <- struct{}{}:
+			defer func() { <-p.slots }()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 	started := p.c.Clock.Now()
 	err := p.fetch(ctx, r, named, spec)
@@ -200,12 +209,17 @@ func classify(image string, err error) (reason, msg string) {
 	return ErrImagePull, text
 }
 
+var errPullRate = errors.New("pull QPS exceeded")
+
 // fetch tries the pod's credentials for the image one after the other, or pulls
 // without any when none match.
 func (p *Puller) fetch(ctx context.Context, r Request, named reference.Named, spec *runtimeapi.ImageSpec) error {
 	auths := p.keyring(ctx, r).Lookup(named.Name())
 	if len(auths) == 0 {
 		auths = []*runtimeapi.AuthConfig{nil}
+	}
+	if !p.rate.TryAccept() {
+		return errPullRate
 	}
 	var errs []error
 	for _, a := range auths {

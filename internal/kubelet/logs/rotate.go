@@ -12,8 +12,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/clock"
@@ -40,6 +42,7 @@ type RotatorConfig struct {
 	Runtime  Runtime
 	MaxSize  int64            // bytes; default 10 MiB (containerLogMaxSize)
 	MaxFiles int              // per container, the current one included; default 5 (containerLogMaxFiles)
+	Workers  int              // logs rotated at a time; default 1 (containerLogMaxWorkers)
 	Interval time.Duration    // default 10 s (containerLogMonitorInterval)
 	Clock    clock.WithTicker // default: the wall clock
 }
@@ -58,6 +61,9 @@ func NewRotator(c RotatorConfig) *Rotator {
 	}
 	if c.MaxFiles < 2 {
 		c.MaxFiles = defaultMaxFiles
+	}
+	if c.Workers < 1 {
+		c.Workers = 1
 	}
 	if c.Interval == 0 {
 		c.Interval = rotateInterval
@@ -93,10 +99,15 @@ func (r *Rotator) pass(ctx context.Context) error {
 	}
 	paths := make(map[string]string, len(running.GetContainers()))
 	var errs []error
+	var failed sync.Mutex // guards errs while workers run
+	var workers errgroup.Group
+	workers.SetLimit(r.c.Workers)
 	for _, c := range running.GetContainers() {
 		path, err := r.path(ctx, c.Id)
 		if err != nil {
+			failed.Lock()
 			errs = append(errs, err)
+			failed.Unlock()
 			continue
 		}
 		paths[c.Id] = path
@@ -107,10 +118,16 @@ func (r *Rotator) pass(ctx context.Context) error {
 		if err != nil || info.Size() < r.c.MaxSize {
 			continue // a missing file is one that the container never wrote
 		}
-		if err := r.rotate(ctx, c.Id, path); err != nil {
-			errs = append(errs, fmt.Errorf("rotate log of container %s: %w", c.Id, err))
-		}
+		workers.Go(func() error {
+			if err := r.rotate(ctx, c.Id, path); err != nil {
+				failed.Lock()
+				defer failed.Unlock()
+				errs = append(errs, fmt.Errorf("rotate log of container %s: %w", c.Id, err))
+			}
+			return nil
+		})
 	}
+	_ = workers.Wait() // they keep their errors in errs
 	r.paths = paths
 	return errors.Join(errs...)
 }

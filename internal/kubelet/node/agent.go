@@ -24,37 +24,40 @@ import (
 	"k8s.io/utils/clock"
 
 	"proa/internal/client"
+	"proa/internal/kubelet/config"
 	"proa/internal/kubelet/cri"
 )
 
 // Config makes an Agent.
 type Config struct {
-	API        client.API
-	Runtime    *cri.Runtime
-	Name       string
-	IPs        []string // the primary first
-	Labels     map[string]string
-	Taints     []corev1.Taint // set when the node registers
-	ProviderID string
-	PodCIDRs   []string
-	Port       int32 // of the agent's server
-	RootDir    string
-	ImageDir   string // where images lie, for disk pressure; may be empty
-	MaxPods    int64
-	Reserved   corev1.ResourceList
-	Version    string // of the agent, such as v1.37.2
-	Machine    Machine
-	Recorder   record.EventRecorder
-	Clock      clock.WithTicker
-	Log        *slog.Logger
+	API      client.API
+	Runtime  *cri.Runtime
+	Name     string
+	IPs      []string // the primary first
+	Labels   map[string]string
+	PodCIDRs []string
+	// Configuration says how often the node reports, and what of it. Nil: the
+	// defaults.
+	Configuration *config.Configuration
+	// Cloud leaves addresses to a cloud controller manager, which is told CloudIPs.
+	Cloud    bool
+	CloudIPs []string
+	RootDir  string
+	MaxPods  int64
+	Reserved corev1.ResourceList // what is not for pods
+	KeptFree corev1.ResourceList // what eviction keeps free besides
+	// Pressure names what the node is short of: its pressure conditions. Nil: nothing.
+	Pressure func() []corev1.NodeConditionType
+	Version  string // of the agent, such as v1.37.2
+	Machine  Machine
+	Recorder record.EventRecorder
+	Clock    clock.WithTicker
+	Log      *slog.Logger
 }
 
 const (
-	statusInterval = 10 * time.Second // how often conditions are looked at
-	reportInterval = 5 * time.Minute  // how often an unchanged status is written
-	runtimeCheck   = 5 * time.Second  // how often a healthy runtime is asked
-	runtimeRetry   = 100 * time.Millisecond
-	maxImages      = 50 // listed in the status
+	runtimeCheck = 5 * time.Second // how often a healthy runtime is asked
+	runtimeRetry = 100 * time.Millisecond
 )
 
 // Agent speaks for one node.
@@ -73,6 +76,9 @@ type Agent struct {
 
 // New makes an Agent.
 func New(c Config) *Agent {
+	if c.Configuration == nil {
+		c.Configuration = config.New()
+	}
 	return &Agent{c: c, nodes: client.Of[*corev1.Node](c.API), poke: make(chan struct{}, 1),
 		ref: &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: c.Name, UID: types.UID(c.Name)}}
 }
@@ -129,7 +135,7 @@ func (a *Agent) watchRuntime(ctx context.Context) error {
 	for {
 		changed, ready := a.checkRuntime(ctx)
 		if changed {
-			a.changed()
+			a.Changed()
 		}
 		if ready {
 			wait = runtimeCheck
@@ -164,7 +170,15 @@ func (a *Agent) checkRuntime(ctx context.Context) (changed, ready bool) {
 	return before != after, after == ""
 }
 
-func (a *Agent) changed() {
+func (a *Agent) pressure() []corev1.NodeConditionType {
+	if a.c.Pressure == nil {
+		return nil
+	}
+	return a.c.Pressure()
+}
+
+// Changed makes the agent report soon: something in its status is different.
+func (a *Agent) Changed() {
 	select {
 	case a.poke <- struct{}{}:
 	default:
@@ -172,19 +186,20 @@ func (a *Agent) changed() {
 }
 
 // keepStatus registers the node when the runtime has answered once, then writes
-// its status when it changed, at least every reportInterval.
+// its status when it changed, at least every nodeStatusReportFrequency.
 func (a *Agent) keepStatus(ctx context.Context) error {
-	tick := a.c.Clock.NewTicker(statusInterval)
+	look, write := a.c.Configuration.NodeStatusUpdateFrequency.Duration, a.c.Configuration.NodeStatusReportFrequency.Duration
+	tick := a.c.Clock.NewTicker(look)
 	defer tick.Stop()
 	var reported time.Time
 	wait := time.Duration(0)
 	for {
 		var retry <-chan time.Time
-		if wrote, err := a.report(ctx, a.c.Clock.Since(reported) >= reportInterval); err != nil {
+		if wrote, err := a.report(ctx, a.c.Clock.Since(reported) >= write); err != nil {
 			if ctx.Err() == nil {
 				a.c.Log.Warn("report node status", "err", err)
 			}
-			wait = min(max(2*wait, 200*time.Millisecond), statusInterval)
+			wait = min(max(2*wait, 200*time.Millisecond), look)
 			retry = a.c.Clock.After(wait)
 		} else {
 			wait = 0

@@ -13,11 +13,11 @@ import (
 	"proa/internal/client"
 )
 
-const (
-	leaseSeconds = 40
-	leaseRenew   = 10 * time.Second
-	leaseRetry   = 200 * time.Millisecond // doubles up to 7 s
-)
+// leaseRetry is the wait after a failure; it doubles up to 7 s.
+const leaseRetry = 200 * time.Millisecond
+
+// leaseSeconds is how long the lease holds; it is renewed four times in it.
+func (a *Agent) leaseSeconds() int32 { return a.c.Configuration.NodeLeaseDurationSeconds }
 
 // keepLease renews the node's lease, which tells that the node is alive at less
 // cost than its status.
@@ -26,7 +26,7 @@ func (a *Agent) keepLease(ctx context.Context) error {
 	var last *coordinationv1.Lease
 	retry := leaseRetry
 	for {
-		wait := leaseRenew
+		wait := time.Duration(a.leaseSeconds()) * time.Second / 4
 		next, err := a.renew(ctx, leases, last)
 		if err != nil {
 			if ctx.Err() == nil && retry > time.Second {
@@ -66,7 +66,7 @@ func (a *Agent) renew(ctx context.Context, leases client.Resource[*coordinationv
 
 func (a *Agent) stamp(l *coordinationv1.Lease) {
 	l.Spec.HolderIdentity = &a.c.Name
-	l.Spec.LeaseDurationSeconds = ptr.To[int32](leaseSeconds)
+	l.Spec.LeaseDurationSeconds = ptr.To(a.leaseSeconds())
 	l.Spec.RenewTime = &metav1.MicroTime{Time: a.c.Clock.Now()}
 	if n, err := a.Node(); err == nil {
 		l.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}}

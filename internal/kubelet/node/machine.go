@@ -20,7 +20,7 @@ import (
 type Machine struct {
 	CPUs                                 int
 	Memory, Swap                         int64            // bytes
-	Disk                                 int64            // bytes of the file system that holds the pods' directories
+	Disk                                 int64            // bytes of the file system that holds the pods' directories; 0: not counted
 	HugePages                            map[string]int64 // bytes by resource suffix: 2Mi, 1Gi
 	MachineID, SystemUUID, BootID        string
 	KernelVersion, OSImage, Architecture string
@@ -132,10 +132,12 @@ func (m *Machine) HugePageSizes() []string {
 // Capacity of the machine as resources, with room for maxPods pods.
 func (m *Machine) Capacity(maxPods int64) corev1.ResourceList {
 	list := corev1.ResourceList{
-		corev1.ResourceCPU:              *resource.NewQuantity(int64(m.CPUs), resource.DecimalSI),
-		corev1.ResourceMemory:           *resource.NewQuantity(m.Memory, resource.BinarySI),
-		corev1.ResourceEphemeralStorage: *resource.NewQuantity(m.Disk, resource.BinarySI),
-		corev1.ResourcePods:             *resource.NewQuantity(maxPods, resource.DecimalSI),
+		corev1.ResourceCPU:    *resource.NewQuantity(int64(m.CPUs), resource.DecimalSI),
+		corev1.ResourceMemory: *resource.NewQuantity(m.Memory, resource.BinarySI),
+		corev1.ResourcePods:   *resource.NewQuantity(maxPods, resource.DecimalSI),
+	}
+	if m.Disk > 0 {
+		list[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(m.Disk, resource.BinarySI)
 	}
 	for size, n := range m.HugePages {
 		list[corev1.ResourceName(corev1.ResourceHugePagesPrefix+size)] = *resource.NewQuantity(n, resource.BinarySI)
@@ -143,31 +145,37 @@ func (m *Machine) Capacity(maxPods int64) corev1.ResourceList {
 	return list
 }
 
-// Allocatable is what capacity leaves to pods: without what is reserved, what
-// eviction keeps free (100Mi of memory, a tenth of the disk) and huge pages.
-func Allocatable(capacity, reserved corev1.ResourceList) corev1.ResourceList {
-	out := capacity.DeepCopy()
-	take := func(name corev1.ResourceName, q resource.Quantity) {
-		left, ok := out[name]
-		if !ok {
-			return
-		}
-		left.Sub(q)
-		if left.Sign() < 0 {
-			left = *resource.NewQuantity(0, left.Format)
-		}
-		out[name] = left
-	}
-	for name, q := range reserved {
-		take(name, q)
-	}
-	take(corev1.ResourceMemory, resource.MustParse("100Mi"))
-	disk := capacity[corev1.ResourceEphemeralStorage]
-	take(corev1.ResourceEphemeralStorage, *resource.NewQuantity(disk.Value()/10, resource.BinarySI))
+// Allocatable is what capacity leaves to pods: without what is reserved and huge
+// pages, which are no memory for anything else.
+func Allocatable(capacity corev1.ResourceList, reserved ...corev1.ResourceList) corev1.ResourceList {
+	out := Without(capacity, reserved...)
 	for name, q := range capacity {
 		if strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
-			take(corev1.ResourceMemory, q)
+			take(out, corev1.ResourceMemory, q)
 		}
 	}
 	return out
+}
+
+// Without is what capacity leaves when what is reserved is taken away, 0 at least.
+func Without(capacity corev1.ResourceList, reserved ...corev1.ResourceList) corev1.ResourceList {
+	out := capacity.DeepCopy()
+	for _, list := range reserved {
+		for name, q := range list {
+			take(out, name, q)
+		}
+	}
+	return out
+}
+
+func take(out corev1.ResourceList, name corev1.ResourceName, q resource.Quantity) {
+	left, ok := out[name]
+	if !ok {
+		return
+	}
+	left.Sub(q)
+	if left.Sign() < 0 {
+		left = *resource.NewQuantity(0, left.Format)
+	}
+	out[name] = left
 }

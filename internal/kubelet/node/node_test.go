@@ -38,7 +38,7 @@ func TestReadiness(t *testing.T) {
 
 func TestConditions(t *testing.T) {
 	got := map[corev1.NodeConditionType]string{}
-	for _, c := range conditions(Pressure{Disk: true}, "why") {
+	for _, c := range conditions([]corev1.NodeConditionType{corev1.NodeDiskPressure}, "why") {
 		got[c.Type] = string(c.Status) + " " + c.Reason + " " + c.Message
 	}
 	for kind, want := range map[corev1.NodeConditionType]string{
@@ -69,7 +69,8 @@ func TestSetConditionMovesTheTransitionOnlyWithTheStatus(t *testing.T) {
 
 func TestAllocatable(t *testing.T) {
 	m := Machine{CPUs: 2, Memory: 1 << 30, Disk: 100 << 30, HugePages: map[string]int64{"2Mi": 64 << 20}}
-	got := Allocatable(m.Capacity(110), corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m"), "nvidia.com/gpu": resource.MustParse("1")})
+	got := Allocatable(m.Capacity(110), corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m"), "nvidia.com/gpu": resource.MustParse("1")},
+		corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("100Mi"), corev1.ResourceEphemeralStorage: resource.MustParse("10Gi")})
 	for name, want := range map[corev1.ResourceName]string{
 		corev1.ResourceCPU: "1500m", corev1.ResourceMemory: "860Mi", corev1.ResourceEphemeralStorage: "90Gi", corev1.ResourcePods: "110", "hugepages-2Mi": "64Mi",
 	} {
@@ -79,6 +80,13 @@ func TestAllocatable(t *testing.T) {
 	}
 	if len(got) != 5 {
 		t.Errorf("resources %v", got)
+	}
+	m.Disk = 0
+	if q, shown := m.Capacity(110)[corev1.ResourceEphemeralStorage]; shown {
+		t.Errorf("a disk that is not counted has %s", q.String())
+	}
+	if q := Allocatable(m.Capacity(110), corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Gi")})[corev1.ResourceMemory]; q.Sign() != 0 {
+		t.Errorf("more is reserved than there is, and %s are left", q.String())
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"maps"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -14,6 +16,21 @@ import (
 // localPathAnnotation tells the provisioner of the class local-path where this
 // node keeps its volumes.
 const localPathAnnotation = "proa.dev/local-path-root"
+
+// cloudIPs tells a cloud controller manager which addresses the node was given.
+const cloudIPs = "alpha.kubernetes.io/provided-node-ip"
+
+// uninitialized keeps pods off a node until a cloud controller manager knows it.
+var uninitialized = corev1.Taint{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: corev1.TaintEffectNoSchedule}
+
+// taints of a node that registers.
+func (a *Agent) taints() []corev1.Taint {
+	taints := slices.Clone(a.c.Configuration.RegisterWithTaints)
+	if a.c.Cloud {
+		taints = append(taints, uninitialized)
+	}
+	return taints
+}
 
 // labels every node has.
 func (a *Agent) labels() map[string]string {
@@ -28,7 +45,12 @@ func (a *Agent) labels() map[string]string {
 
 // register creates the node, or takes over the one that is there: its labels are
 // completed, its spec is left to others.
+// Where the node does not register itself, it waits until someone has.
 func (a *Agent) register(ctx context.Context) error {
+	if !*a.c.Configuration.RegisterNode {
+		_, err := a.Read(ctx)
+		return err
+	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: a.c.Name, Labels: a.labels(),
 		Annotations: map[string]string{
@@ -36,7 +58,10 @@ func (a *Agent) register(ctx context.Context) error {
 			localPathAnnotation: filepath.Join(a.c.RootDir, "local-path"),
 		},
 	}}
-	node.Spec.Taints, node.Spec.ProviderID = a.c.Taints, a.c.ProviderID
+	node.Spec.Taints, node.Spec.ProviderID = a.taints(), a.c.Configuration.ProviderID
+	if len(a.c.CloudIPs) > 0 {
+		node.Annotations[cloudIPs] = strings.Join(a.c.CloudIPs, ",")
+	}
 	if len(a.c.PodCIDRs) > 0 {
 		node.Spec.PodCIDR, node.Spec.PodCIDRs = a.c.PodCIDRs[0], a.c.PodCIDRs
 	}

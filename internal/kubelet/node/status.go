@@ -20,12 +20,14 @@ func (a *Agent) fill(ctx context.Context, n *corev1.Node) {
 	a.mu.Unlock()
 	s := &n.Status
 	capacity := a.c.Machine.Capacity(a.c.MaxPods)
-	allocatable := Allocatable(capacity, a.c.Reserved)
+	allocatable := Allocatable(capacity, a.c.Reserved, a.c.KeptFree)
 	// Extended resources come from others and stay.
 	s.Capacity = withForeign(capacity, s.Capacity)
 	s.Allocatable = withForeign(allocatable, s.Allocatable)
-	s.Addresses = a.addresses()
-	s.DaemonEndpoints.KubeletEndpoint.Port = a.c.Port
+	if !a.c.Cloud || len(s.Addresses) == 0 { // those that a cloud has set stay
+		s.Addresses = a.addresses()
+	}
+	s.DaemonEndpoints.KubeletEndpoint.Port = a.c.Configuration.Port
 	s.NodeInfo = a.info(version)
 	if images, err := a.images(ctx); err == nil {
 		s.Images = images
@@ -35,7 +37,7 @@ func (a *Agent) fill(ctx context.Context, n *corev1.Node) {
 		s.Features = &corev1.NodeFeatures{SupplementalGroupsPolicy: ptr.To(rt.Features.GetSupplementalGroupsPolicy())}
 	}
 	now := metav1.NewTime(a.c.Clock.Now())
-	for _, c := range conditions(ReadPressure(a.c.RootDir, a.c.ImageDir), readiness(rt, down)) {
+	for _, c := range conditions(a.pressure(), readiness(rt, down)) {
 		setCondition(s, c, now)
 	}
 }
@@ -50,8 +52,12 @@ func withForeign(own, old corev1.ResourceList) corev1.ResourceList {
 }
 
 func (a *Agent) addresses() []corev1.NodeAddress {
+	ips := a.c.IPs
+	if a.c.Cloud {
+		ips = a.c.CloudIPs
+	}
 	var out []corev1.NodeAddress
-	for _, ip := range a.c.IPs {
+	for _, ip := range ips {
 		out = append(out, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
 	}
 	return append(out, corev1.NodeAddress{Type: corev1.NodeHostName, Address: a.c.Name})
@@ -87,7 +93,10 @@ func (a *Agent) images(ctx context.Context) ([]corev1.ContainerImage, error) {
 		return all[i].Id < all[j].Id
 	})
 	var out []corev1.ContainerImage
-	for _, img := range all[:min(len(all), maxImages)] {
+	if most := int(*a.c.Configuration.NodeStatusMaxImages); most >= 0 {
+		all = all[:min(len(all), most)]
+	}
+	for _, img := range all {
 		names := append(slices.Clone(img.RepoDigests), img.RepoTags...)
 		if len(names) > 0 {
 			out = append(out, corev1.ContainerImage{Names: names[:min(len(names), 5)], SizeBytes: int64(img.Size)})
@@ -145,7 +154,8 @@ func conditionError(rt *runtimeapi.StatusResponse, kind, prefix string) error {
 	return fmt.Errorf("%s: the runtime does not report %s", prefix, kind)
 }
 
-func conditions(p Pressure, notReady string) []corev1.NodeCondition {
+func conditions(short []corev1.NodeConditionType, notReady string) []corev1.NodeCondition {
+	under := func(t corev1.NodeConditionType) bool { return slices.Contains(short, t) }
 	pick := func(t corev1.NodeConditionType, on bool, yes, yesMsg, no, noMsg string) corev1.NodeCondition {
 		if on {
 			return corev1.NodeCondition{Type: t, Status: corev1.ConditionTrue, Reason: yes, Message: yesMsg}
@@ -153,9 +163,9 @@ func conditions(p Pressure, notReady string) []corev1.NodeCondition {
 		return corev1.NodeCondition{Type: t, Status: corev1.ConditionFalse, Reason: no, Message: noMsg}
 	}
 	return []corev1.NodeCondition{
-		pick(corev1.NodeMemoryPressure, p.Memory, "KubeletHasInsufficientMemory", "kubelet has insufficient memory available", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-		pick(corev1.NodeDiskPressure, p.Disk, "KubeletHasDiskPressure", "kubelet has disk pressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-		pick(corev1.NodePIDPressure, p.PID, "KubeletHasInsufficientPID", "kubelet has insufficient PID available", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+		pick(corev1.NodeMemoryPressure, under(corev1.NodeMemoryPressure), "KubeletHasInsufficientMemory", "kubelet has insufficient memory available", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+		pick(corev1.NodeDiskPressure, under(corev1.NodeDiskPressure), "KubeletHasDiskPressure", "kubelet has disk pressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+		pick(corev1.NodePIDPressure, under(corev1.NodePIDPressure), "KubeletHasInsufficientPID", "kubelet has insufficient PID available", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
 		pick(corev1.NodeReady, notReady == "", "KubeletReady", "kubelet is posting ready status", "KubeletNotReady", notReady),
 	}
 }

@@ -211,6 +211,32 @@ func (p *worker) terminatePod(ctx context.Context, pod *corev1.Pod, e *ending) e
 // remove takes away what a terminated pod left: containers, sandboxes, logs and
 // its directory.
 func (p *worker) remove(ctx context.Context, pod *corev1.Pod) error {
+	if err := p.discard(ctx, pod); err != nil {
+		return err
+	}
+	return p.w.c.Volumes.RemovePodDir(pod.UID)
+}
+
+// ClearEnded removes what pods that have ended left in the runtime, their logs too,
+// although the API still has the pods.
+func (w *Workers) ClearEnded(ctx context.Context) error {
+	w.mu.Lock()
+	var ended []*worker
+	for _, p := range w.pods {
+		if p.isTerminated() {
+			ended = append(ended, p)
+		}
+	}
+	w.mu.Unlock()
+	var errs []error
+	for _, p := range ended {
+		errs = append(errs, p.discard(ctx, p.current()))
+	}
+	return errors.Join(errs...)
+}
+
+// discard removes a terminated pod's containers, sandboxes and logs.
+func (p *worker) discard(ctx context.Context, pod *corev1.Pod) error {
 	rt, err := p.look(ctx, pod)
 	if err != nil {
 		return err
@@ -228,5 +254,5 @@ func (p *worker) remove(ctx context.Context, pod *corev1.Pod) error {
 	if err := os.RemoveAll(criconfig.LogDirectory(p.w.c.Node.LogDir, pod)); err != nil {
 		return fmt.Errorf("remove logs: %w", err)
 	}
-	return p.w.c.Volumes.RemovePodDir(pod.UID)
+	return nil
 }

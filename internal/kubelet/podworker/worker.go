@@ -105,6 +105,14 @@ func (p *worker) terminate(e ending) {
 		next := *p.ending
 		next.removed = true
 		p.ending = &next
+	case e.grace != nil && !p.terminated && (p.ending.grace == nil || *e.grace < *p.ending.grace):
+		next := *p.ending
+		next.grace = e.grace
+		if next.end == nil {
+			next.end = e.end
+		}
+		p.ending = &next
+		p.stopStepLocked()
 	}
 	p.mu.Unlock()
 	p.poke()

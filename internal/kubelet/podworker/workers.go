@@ -16,6 +16,7 @@
 package podworker
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sort"
@@ -77,6 +78,9 @@ type Config struct {
 	// UserNamespace is the range of ids of a pod with hostUsers: false.
 	// Nil: no such pod can start.
 	UserNamespace func(pod *corev1.Pod) (*criconfig.UserNamespace, error)
+	// LongestBackoff bounds the wait between two starts of a container. Default
+	// 5 min.
+	LongestBackoff time.Duration
 	// Released is told when a pod is removed from the node. Optional.
 	Released func(uid types.UID)
 }
@@ -95,7 +99,8 @@ type Workers struct {
 
 // New makes Workers.
 func New(c Config) *Workers {
-	b := flowcontrol.NewBackOff(10*time.Second, 5*time.Minute)
+	longest := cmp.Or(c.LongestBackoff, 5*time.Minute)
+	b := flowcontrol.NewBackOff(min(10*time.Second, longest), longest)
 	b.Clock = c.Clock
 	return &Workers{c: c, backoff: b, pods: map[types.UID]*worker{}}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -16,22 +17,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	x509request "k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/apiserver/pkg/authentication/user"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/clock"
 
 	"proa/internal/client"
+	"proa/internal/kubelet/config"
 )
 
-const (
-	tokenTTL      = 2 * time.Minute
-	allowedTTL    = 5 * time.Minute
-	refusedTTL    = 30 * time.Second
-	maxRemembered = 4096
-)
+const maxRemembered = 4096
 
 // access decides who calls and whether they may. Client certificates are
 // verified here; tokens and permissions are asked of the API and remembered.
 type access struct {
 	api      client.API
+	config   *config.Configuration
 	certs    *x509request.Authenticator
 	nodeName string
 	users    *memory[[sha256.Size]byte, user.Info]
@@ -41,14 +40,14 @@ type access struct {
 // question is one access review.
 type question struct{ user, groups, extra, uid, verb, subresource string }
 
-func newAccess(api client.API, cas *x509.CertPool, nodeName string, c clock.PassiveClock) *access {
+func newAccess(api client.API, cas *x509.CertPool, nodeName string, conf *config.Configuration, c clock.PassiveClock) *access {
 	opts := x509request.DefaultVerifyOptions()
 	opts.Roots = cas
 	if opts.Roots == nil {
 		opts.Roots = x509.NewCertPool() // nil would mean the machine's own
 	}
 	return &access{
-		api: api, nodeName: nodeName,
+		api: api, config: conf, nodeName: nodeName,
 		certs:    x509request.New(opts, x509request.CommonNameUserConversion),
 		users:    newMemory[[sha256.Size]byte, user.Info](c),
 		verdicts: newMemory[question, bool](c),
@@ -60,6 +59,9 @@ func (a *access) wrap(next http.Handler) http.Handler {
 		u, err := a.authenticate(r)
 		if err != nil {
 			slog.Debug("authenticate request to the kubelet", "err", err)
+		}
+		if u == nil && *a.config.Authentication.Anonymous.Enabled && err == nil {
+			u = &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
 		}
 		if u == nil {
 			http.Error(w, "Unauthorized", http.StatusUnauthorized)
@@ -89,8 +91,16 @@ func (a *access) authenticate(r *http.Request) (user.Info, error) {
 	if !found || !strings.EqualFold(scheme, "Bearer") || token == "" {
 		return nil, err
 	}
+	if !*a.config.Authentication.Webhook.Enabled {
+		return nil, errNoTokens
+	}
 	return a.review(r.Context(), strings.TrimSpace(token))
 }
+
+var (
+	errNoTokens = errors.New("authentication by token is off")
+	errBadToken = errors.New("invalid bearer token")
+)
 
 func (a *access) review(ctx context.Context, token string) (user.Info, error) {
 	key := sha256.Sum256([]byte(token))
@@ -108,19 +118,22 @@ func (a *access) review(ctx context.Context, token string) (user.Info, error) {
 		return nil, fmt.Errorf("token review: unexpected %T", obj)
 	}
 	if !review.Status.Authenticated || review.Status.User.Username == "" {
-		return nil, nil
+		return nil, errBadToken
 	}
 	u := review.Status.User
 	info := &user.DefaultInfo{Name: u.Username, UID: u.UID, Groups: u.Groups, Extra: map[string][]string{}}
 	for k, v := range u.Extra {
 		info.Extra[k] = v
 	}
-	a.users.put(key, info, tokenTTL)
+	a.users.put(key, info, a.config.Authentication.Webhook.CacheTTL.Duration)
 	return info, nil
 }
 
 // authorize allows when any of the subresources is allowed, in order.
 func (a *access) authorize(ctx context.Context, u user.Info, verb string, subresources []string) (bool, error) {
+	if a.config.Authorization.Mode == kubeletv1beta1.KubeletAuthorizationModeAlwaysAllow {
+		return true, nil
+	}
 	for _, sub := range subresources {
 		allowed, err := a.ask(ctx, u, verb, sub)
 		if err != nil || allowed {
@@ -154,11 +167,11 @@ func (a *access) ask(ctx context.Context, u user.Info, verb, subresource string)
 		return false, fmt.Errorf("access review: unexpected %T", obj)
 	}
 	allowed := answer.Status.Allowed && !answer.Status.Denied
-	ttl := refusedTTL
+	ttl := a.config.Authorization.Webhook.CacheUnauthorizedTTL
 	if allowed {
-		ttl = allowedTTL
+		ttl = a.config.Authorization.Webhook.CacheAuthorizedTTL
 	}
-	a.verdicts.put(key, allowed, ttl)
+	a.verdicts.put(key, allowed, ttl.Duration)
 	return allowed, nil
 }
 

@@ -1,7 +1,8 @@
 // Package server is the node agent's HTTPS endpoint: logs, exec, attach and
 // port-forward for the API server, statistics and metrics for whoever may read
-// them. There is no port without TLS and nothing is served to an anonymous
-// caller, health included.
+// them. Nothing but health is served without TLS, on the port that the
+// configuration gives it, and nothing to an anonymous caller unless the
+// configuration says so.
 //
 // A stream is handed to the container runtime's own streaming server as raw
 // bytes. Only what that does not speak is translated on the way: exec and attach
@@ -23,12 +24,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-base/cli/flag"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	"k8s.io/utils/clock"
 
 	"proa/internal/client"
+	"proa/internal/kubelet/config"
 	"proa/internal/kubelet/logs"
+	"proa/internal/verbosity"
 )
 
 const (
@@ -67,7 +71,9 @@ type Config struct {
 
 	Healthy func() error // of the node agent; nil: always
 	Configz any          // the kubelet's configuration, for /configz
-	Clock   clock.Clock  // default: the wall clock
+	// Configuration says who may ask what. Nil: the defaults.
+	Configuration *config.Configuration
+	Clock         clock.Clock // default: the wall clock
 }
 
 // Server serves the node agent's endpoint.
@@ -85,10 +91,13 @@ func New(c Config) *Server {
 	if c.Logs == nil {
 		c.Logs = logs.NewReader(c.Clock)
 	}
+	if c.Configuration == nil {
+		c.Configuration = config.New()
+	}
 	if c.Healthy == nil {
 		c.Healthy = func() error { return nil }
 	}
-	s := &Server{c: c, access: newAccess(c.API, c.ClientCAs, c.NodeName, c.Clock)}
+	s := &Server{c: c, access: newAccess(c.API, c.ClientCAs, c.NodeName, c.Configuration, c.Clock)}
 	s.handler = s.access.wrap(s.routes())
 	return s
 }
@@ -99,9 +108,21 @@ func (s *Server) Handler() http.Handler { return s.handler }
 
 // Run serves until the context ends. Streams still open then are cut.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
-	conns := newTracker(l)
+	return run(ctx, newTracker(l), s.handler, s.tlsConfig())
+}
+
+// RunHealthz serves the agent's health, without TLS and to everyone, until the
+// context ends.
+func (s *Server) RunHealthz(ctx context.Context, l net.Listener) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", s.healthz)
+	mux.HandleFunc("GET /healthz/{check}", s.healthz)
+	return run(ctx, newTracker(l), mux, nil)
+}
+
+func run(ctx context.Context, conns *tracker, handler http.Handler, secure *tls.Config) error {
 	srv := &http.Server{
-		Handler:           s.handler,
+		Handler:           handler,
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
@@ -111,7 +132,11 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 	}
 	stopped := make(chan error, 1)
-	go func() { stopped <- srv.Serve(tls.NewListener(conns, s.tlsConfig())) }()
+	var listener net.Listener = conns
+	if secure != nil {
+		listener = tls.NewListener(conns, secure)
+	}
+	go func() { stopped <- srv.Serve(listener) }()
 	select {
 	case err := <-stopped:
 		return err
@@ -127,11 +152,18 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	return err
 }
 
+// tlsConfig takes names that the configuration's validation has read before.
 func (s *Server) tlsConfig() *tls.Config {
+	c := s.c.Configuration
+	version, _ := flag.TLSVersion(c.TLSMinVersion)
+	suites, _ := flag.TLSCipherSuites(c.TLSCipherSuites)
+	curves, _ := flag.TLSCurvePreferences(c.TLSCurvePreferences)
 	return &tls.Config{
-		MinVersion:     tls.VersionTLS12,
-		NextProtos:     []string{"http/1.1"},
-		GetCertificate: s.c.Certificate,
+		MinVersion:       version,
+		CipherSuites:     suites,
+		CurvePreferences: curves,
+		NextProtos:       []string{"http/1.1"},
+		GetCertificate:   s.c.Certificate,
 		// Verified by access, which answers 401 instead of breaking the handshake.
 		ClientAuth: tls.RequestClientCert,
 		ClientCAs:  s.c.ClientCAs,
@@ -144,17 +176,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /healthz/{check}", s.healthz)
 	mux.HandleFunc("GET /pods", s.pods)
 	mux.HandleFunc("GET /pods/{$}", s.pods)
-	mux.HandleFunc("GET /runningpods", s.runningPods)
-	mux.HandleFunc("GET /runningpods/{$}", s.runningPods)
 	mux.HandleFunc("GET /configz", s.configz)
-	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", s.containerLogs)
-	for _, path := range []string{"{namespace}/{pod}/{container}", "{namespace}/{pod}/{uid}/{container}"} {
-		both(mux, "/exec/"+path, s.exec)
-		both(mux, "/attach/"+path, s.attach)
-		mux.HandleFunc("POST /run/"+path, s.run)
-	}
-	both(mux, "/portForward/{namespace}/{pod}", s.portForward)
-	both(mux, "/portForward/{namespace}/{pod}/{uid}", s.portForward)
 	if s.c.Summary != nil {
 		mux.HandleFunc("GET /stats/summary", s.summary)
 	}
@@ -170,10 +192,48 @@ func (s *Server) routes() http.Handler {
 			}
 		})
 	}
-	mux.HandleFunc("/logs/", func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "logs endpoint is disabled.", http.StatusMethodNotAllowed)
-	})
+	s.debugging(mux)
 	return mux
+}
+
+// debugging adds what lets callers into containers and into the agent.
+func (s *Server) debugging(mux *http.ServeMux) {
+	c := s.c.Configuration
+	if !*c.EnableDebuggingHandlers {
+		refuse(mux, "Debug endpoints are disabled.", "/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/", "/debug/pprof/", "/debug/flags/", "/logs/")
+		return
+	}
+	mux.HandleFunc("GET /runningpods", s.runningPods)
+	mux.HandleFunc("GET /runningpods/{$}", s.runningPods)
+	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", s.containerLogs)
+	for _, path := range []string{"{namespace}/{pod}/{container}", "{namespace}/{pod}/{uid}/{container}"} {
+		both(mux, "/exec/"+path, s.exec)
+		both(mux, "/attach/"+path, s.attach)
+		mux.HandleFunc("POST /run/"+path, s.run)
+	}
+	both(mux, "/portForward/{namespace}/{pod}", s.portForward)
+	both(mux, "/portForward/{namespace}/{pod}/{uid}", s.portForward)
+	if *c.EnableSystemLogHandler {
+		mux.Handle("GET /logs/", http.StripPrefix("/logs/", http.FileServerFS(systemLogs{})))
+	} else {
+		refuse(mux, "logs endpoint is disabled.", "/logs/")
+	}
+	if *c.EnableDebugFlagsHandler {
+		mux.HandleFunc("/debug/flags/v", verbosity.ServeHTTP)
+	} else {
+		refuse(mux, "flags endpoint is disabled.", "/debug/flags/")
+	}
+	if *c.EnableProfilingHandler {
+		profiles(mux)
+	} else {
+		refuse(mux, "profiling endpoint is disabled.", "/debug/pprof/")
+	}
+}
+
+func refuse(mux *http.ServeMux, why string, paths ...string) {
+	for _, path := range paths {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, why, http.StatusMethodNotAllowed) })
+	}
 }
 
 func both(mux *http.ServeMux, path string, h http.HandlerFunc) {

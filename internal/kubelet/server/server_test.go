@@ -296,7 +296,8 @@ func TestAccess(t *testing.T) {
 		{"nodes/proxy covers pods", f.as(t, "proxy-reader", false), "", "/pods", 200},
 		{"nodes/proxy does not cover metrics", f.as(t, "proxy-reader", false), "", "/metrics", 403},
 		{"reading is not executing", f.as(t, "proxy-reader", false), "", "/exec/ns/p/c?command=cat&output=1", 403},
-		{"system logs are off", f.as(t, "admin", false), "", "/logs/syslog", 405},
+		{"system logs do not lead out of their directory", f.as(t, "admin", false), "", "/logs/..%2f..%2fetc%2fpasswd", 404},
+		{"nodes/proxy does not cover system logs", f.as(t, "proxy-reader", false), "", "/logs/", 403},
 		{"an unknown path", f.as(t, "admin", false), "", "/spec/", 404},
 	}
 	for _, tt := range tests {

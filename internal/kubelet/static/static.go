@@ -4,6 +4,7 @@
 package static
 
 import (
+	"cmp"
 	"context"
 	"crypto/md5"
 	"encoding/hex"
@@ -46,7 +47,8 @@ type Pods interface {
 
 // Config makes a Manager.
 type Config struct {
-	Dir      string // of the manifests; empty: no static pods, stray mirrors are removed
+	Dir      string        // of the manifests, or one manifest; empty: no static pods, stray mirrors are removed
+	Every    time.Duration // how often manifests are read again; default 20 s
 	NodeName string
 	Pods     Pods
 	Default  func(*corev1.Pod) // fills the API's defaults in
@@ -133,7 +135,8 @@ func nameOf(pod *corev1.Pod) types.NamespacedName {
 func (m *Manager) Run(ctx context.Context) error {
 	var events chan fsnotify.Event
 	if m.c.Dir != "" {
-		if err := os.MkdirAll(m.c.Dir, 0o755); err != nil {
+		dir, err := m.directory()
+		if err != nil {
 			return fmt.Errorf("make manifest directory: %w", err)
 		}
 		w, err := fsnotify.NewWatcher()
@@ -141,12 +144,12 @@ func (m *Manager) Run(ctx context.Context) error {
 			return fmt.Errorf("watch manifests: %w", err)
 		}
 		defer w.Close()
-		if err := w.Add(m.c.Dir); err != nil {
+		if err := w.Add(dir); err != nil {
 			return fmt.Errorf("watch manifests: %w", err)
 		}
 		events = w.Events
 	}
-	tick := m.c.Clock.NewTicker(rescan)
+	tick := m.c.Clock.NewTicker(cmp.Or(m.c.Every, rescan))
 	defer tick.Stop()
 	for {
 		if err := m.sync(ctx); err != nil && ctx.Err() == nil {
@@ -160,6 +163,14 @@ func (m *Manager) Run(ctx context.Context) error {
 		case <-tick.C():
 		}
 	}
+}
+
+// directory is where changes of the manifests show. One that is missing is made.
+func (m *Manager) directory() (string, error) {
+	if info, err := os.Stat(m.c.Dir); err == nil && !info.IsDir() {
+		return filepath.Dir(m.c.Dir), nil
+	}
+	return m.c.Dir, os.MkdirAll(m.c.Dir, 0o755)
 }
 
 func (m *Manager) sync(ctx context.Context) error {
@@ -262,18 +273,11 @@ func (m *Manager) read() (map[types.NamespacedName]*corev1.Pod, error) {
 	if m.c.Dir == "" {
 		return out, nil
 	}
-	entries, err := os.ReadDir(m.c.Dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return out, nil
-	}
+	files, err := m.files()
 	if err != nil {
 		return nil, fmt.Errorf("read manifests: %w", err)
 	}
-	for _, e := range entries {
-		if e.IsDir() || strings.HasPrefix(e.Name(), ".") {
-			continue
-		}
-		path := filepath.Join(m.c.Dir, e.Name())
+	for _, path := range files {
 		b, err := os.ReadFile(path)
 		if err == nil {
 			var pod *corev1.Pod
@@ -285,6 +289,28 @@ func (m *Manager) read() (map[types.NamespacedName]*corev1.Pod, error) {
 		m.c.Log.Warn("static pod manifest", "file", path, "err", err)
 	}
 	return out, nil
+}
+
+// files are the manifests.
+func (m *Manager) files() ([]string, error) {
+	info, err := os.Stat(m.c.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil || !info.IsDir() {
+		return []string{m.c.Dir}, err
+	}
+	entries, err := os.ReadDir(m.c.Dir)
+	if err != nil {
+		return nil, err
+	}
+	var files []string
+	for _, e := range entries {
+		if !e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+			files = append(files, filepath.Join(m.c.Dir, e.Name()))
+		}
+	}
+	return files, nil
 }
 
 // parse makes a static pod of a manifest. Its UID follows from the node, the

@@ -54,8 +54,23 @@ func (p *Provider) Node(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.N
 	if out.Network, err = p.nodeNetwork(now); err != nil {
 		return nil, err
 	}
-	out.Rlimit, err = p.rlimit(now)
-	return out, err
+	if out.Rlimit, err = p.rlimit(now); err != nil {
+		return nil, err
+	}
+	return out, p.systemContainers(out)
+}
+
+// systemContainers adds what all pods take together.
+func (p *Provider) systemContainers(n *statsapi.NodeStats) error {
+	if p.c.PodsMemory == nil {
+		return nil
+	}
+	m, err := p.c.PodsMemory()
+	if err != nil {
+		return err
+	}
+	n.SystemContainers = append(n.SystemContainers, statsapi.ContainerStats{Name: statsapi.SystemContainerPods, Memory: m})
+	return nil
 }
 
 // nodeCPU turns used time into a rate over at least a second.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	kubelettypes "k8s.io/kubelet/pkg/types"
 	"k8s.io/utils/clock"
 )
 
@@ -29,16 +31,24 @@ type Config struct {
 	PodStart func(uid types.UID) (time.Time, bool)
 	// Volumes returns the usage of a pod's volumes. Nil: not reported.
 	Volumes func(uid types.UID) []statsapi.VolumeStats
-	Proc    string             // default /proc
-	Clock   clock.PassiveClock // default: the wall clock
+	// Local reports whether a volume of a pod takes up the node's own file system.
+	// Nil: all without a claim do.
+	Local func(uid types.UID, volume string) bool
+	// LogDir is where the pods' logs are. Empty: not measured.
+	LogDir string
+	// PodsMemory measures all pods together. Nil: not reported.
+	PodsMemory func() (*statsapi.MemoryStats, error)
+	Proc       string             // default /proc
+	Clock      clock.PassiveClock // default: the wall clock
 }
 
 // Provider of statistics. It is safe for concurrent use.
 type Provider struct {
 	c Config
 
-	mu   sync.Mutex // guards last
-	last cpuReading
+	mu    sync.Mutex // guards what follows
+	last  cpuReading
+	disks *disks // nil before the runtime has told
 }
 
 // New returns a Provider.
@@ -76,6 +86,31 @@ func (p *Provider) Pods(ctx context.Context, onlyCPUAndMemory bool) ([]statsapi.
 	if err != nil {
 		return nil, err
 	}
+	return p.podsOf(resp, started, onlyCPUAndMemory), nil
+}
+
+// Usage measures pods, all that run if uids is nil, without when they started.
+func (p *Provider) Usage(ctx context.Context, uids []types.UID) ([]statsapi.PodStats, error) {
+	if uids == nil {
+		resp, err := p.c.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{})
+		if err != nil {
+			return nil, fmt.Errorf("list pod statistics: %w", err)
+		}
+		return p.podsOf(resp, nil, false), nil
+	}
+	var out []statsapi.PodStats
+	for _, uid := range uids {
+		only := &runtimeapi.PodSandboxStatsFilter{LabelSelector: map[string]string{kubelettypes.KubernetesPodUIDLabel: string(uid)}}
+		resp, err := p.c.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{Filter: only})
+		if err != nil {
+			return nil, fmt.Errorf("statistics of pod %s: %w", uid, err)
+		}
+		out = append(out, p.podsOf(resp, nil, false)...)
+	}
+	return out, nil
+}
+
+func (p *Provider) podsOf(resp *runtimeapi.ListPodSandboxStatsResponse, started map[string]time.Time, onlyCPUAndMemory bool) []statsapi.PodStats {
 	pods := make([]statsapi.PodStats, 0, len(resp.GetStats()))
 	for _, s := range resp.GetStats() {
 		if s.GetLinux() == nil {
@@ -89,7 +124,7 @@ func (p *Provider) Pods(ctx context.Context, onlyCPUAndMemory bool) ([]statsapi.
 		}
 		return strings.Compare(a.PodRef.Name, b.PodRef.Name)
 	})
-	return pods, nil
+	return pods
 }
 
 // starts maps ids of sandboxes and containers to when they were created.
@@ -132,6 +167,9 @@ func (p *Provider) pod(s *runtimeapi.PodSandboxStats, started map[string]time.Ti
 	swap := &statsapi.SwapStats{}
 	for _, c := range linux.GetContainers() {
 		stats := container(c, started, only)
+		if !only && p.c.LogDir != "" {
+			stats.Logs = p.containerLogs(&out.PodRef, stats.Name)
+		}
 		out.Containers = append(out.Containers, stats)
 		addSwap(swap, stats.Swap)
 	}
@@ -146,7 +184,7 @@ func (p *Provider) pod(s *runtimeapi.PodSandboxStats, started map[string]time.Ti
 	if p.c.Volumes != nil {
 		out.VolumeStats = p.c.Volumes(types.UID(meta.GetUid()))
 	}
-	out.EphemeralStorage = ephemeral(&out)
+	out.EphemeralStorage = p.ephemeral(&out)
 	return out
 }
 
@@ -164,9 +202,11 @@ func container(c *runtimeapi.ContainerStats, started map[string]time.Time, only 
 	return out
 }
 
-// ephemeral sums what counts against a pod's ephemeral-storage limit.
-func ephemeral(pod *statsapi.PodStats) *statsapi.FsStats {
-	var bytes, inodes uint64
+// ephemeral sums what counts against a pod's ephemeral-storage limit: writable layers,
+// logs, volumes on the node's own file system and what the node itself writes.
+func (p *Provider) ephemeral(pod *statsapi.PodStats) *statsapi.FsStats {
+	uid := types.UID(pod.PodRef.UID)
+	bytes, inodes := occupied(filepath.Join(p.c.RootDir, "pods", pod.PodRef.UID, "etc-hosts"))
 	add := func(fs *statsapi.FsStats) {
 		if fs == nil {
 			return
@@ -187,7 +227,8 @@ func ephemeral(pod *statsapi.PodStats) *statsapi.FsStats {
 		}
 	}
 	for i := range pod.VolumeStats {
-		if pod.VolumeStats[i].PVCRef == nil {
+		v := &pod.VolumeStats[i]
+		if v.PVCRef == nil && (p.c.Local == nil || p.c.Local(uid, v.Name)) {
 			add(&pod.VolumeStats[i].FsStats)
 		}
 	}

@@ -12,19 +12,24 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
 type runtime struct {
 	runtimeapi.RuntimeServiceClient
 	runtimeapi.ImageServiceClient
-	err error
+	err    error
+	filter *runtimeapi.PodSandboxStatsFilter // of the last request
+	asked  int                               // for file systems
 }
 
 func number(n uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: n} }
 
-func (r *runtime) ListPodSandboxStats(context.Context, *runtimeapi.ListPodSandboxStatsRequest, ...grpc.CallOption) (*runtimeapi.ListPodSandboxStatsResponse, error) {
+func (r *runtime) ListPodSandboxStats(_ context.Context, req *runtimeapi.ListPodSandboxStatsRequest, _ ...grpc.CallOption) (*runtimeapi.ListPodSandboxStatsResponse, error) {
+	r.filter = req.Filter
 	cpu := &runtimeapi.CpuUsage{Timestamp: 1e9, UsageCoreNanoSeconds: number(2e9)}
 	memory := &runtimeapi.MemoryUsage{Timestamp: 1e9, WorkingSetBytes: number(4096)}
 	return &runtimeapi.ListPodSandboxStatsResponse{Stats: []*runtimeapi.PodSandboxStats{{
@@ -46,6 +51,7 @@ func (r *runtime) ListContainers(context.Context, *runtimeapi.ListContainersRequ
 }
 
 func (r *runtime) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest, ...grpc.CallOption) (*runtimeapi.ImageFsInfoResponse, error) {
+	r.asked++
 	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{
 		FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: "/"}, UsedBytes: number(123), InodesUsed: number(1),
 	}}}, nil
@@ -160,5 +166,65 @@ func TestTheMachineItselfCanBeRead(t *testing.T) {
 	node, err := p.Node(t.Context(), true)
 	if err != nil || *node.Memory.WorkingSetBytes == 0 || node.StartTime.IsZero() {
 		t.Errorf("got %+v, %v", node, err)
+	}
+}
+
+func TestUsageCountsLogsAndLocalVolumes(t *testing.T) {
+	r := &runtime{}
+	p, _, _ := provider(t, r)
+	p.c.LogDir = t.TempDir()
+	p.c.Volumes = func(types.UID) []statsapi.VolumeStats {
+		of := func(name string, used uint64) statsapi.VolumeStats {
+			return statsapi.VolumeStats{Name: name, FsStats: statsapi.FsStats{UsedBytes: &used, InodesUsed: &used}}
+		}
+		return []statsapi.VolumeStats{of("scratch", 1000), of("memory", 50)}
+	}
+	p.c.Local = func(_ types.UID, volume string) bool { return volume == "scratch" }
+	dir := filepath.Join(p.c.LogDir, "ns_p_u", "app")
+	if err := os.MkdirAll(filepath.Join(dir, "sub"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"0.log", "0.log.20300101-000000"} {
+		if err := os.WriteFile(filepath.Join(dir, name), make([]byte, 5000), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pods, err := p.Usage(t.Context(), []types.UID{"u"})
+	if err != nil || len(pods) != 1 {
+		t.Fatal(pods, err)
+	}
+	logs := pods[0].Containers[0].Logs
+	if *logs.UsedBytes < 10000 || *logs.InodesUsed != 2 {
+		t.Errorf("logs: %d bytes of %d files", *logs.UsedBytes, *logs.InodesUsed)
+	}
+	if got, want := *pods[0].EphemeralStorage.UsedBytes, 10+*logs.UsedBytes+1000; got != want {
+		t.Errorf("storage %d, want %d", got, want)
+	}
+	if r.filter.GetLabelSelector()["io.kubernetes.pod.uid"] != "u" {
+		t.Errorf("asked for %v", r.filter)
+	}
+}
+
+func TestScarceAsksTheRuntimeOnce(t *testing.T) {
+	r := &runtime{}
+	p, _, _ := provider(t, r)
+	p.c.PodsMemory = func() (*statsapi.MemoryStats, error) {
+		n := uint64(7)
+		return &statsapi.MemoryStats{AvailableBytes: &n, WorkingSetBytes: &n}, nil
+	}
+	for range 2 {
+		n, err := p.Scarce(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if *n.Memory.AvailableBytes != 500<<10 || *n.Rlimit.MaxPID != 1000 || n.Fs == nil || n.Runtime.ImageFs == nil || n.Runtime.ContainerFs == nil {
+			t.Errorf("got %+v", n)
+		}
+		if c := n.SystemContainers; len(c) != 1 || c[0].Name != "pods" || *c[0].Memory.AvailableBytes != 7 {
+			t.Errorf("pods together: %+v", c)
+		}
+	}
+	if _, _, err := p.Dedicated(t.Context()); err != nil || r.asked != 1 {
+		t.Errorf("asked %d times, %v", r.asked, err)
 	}
 }

@@ -18,16 +18,15 @@ import (
 	"proa/internal/kubelet/criconfig"
 )
 
-const (
-	length = 65536
-	first  = 65536 // the host's own ids lie below
-	last   = 1<<32 - 2*length
-	file   = "userns"
-)
+// DefaultLength is how many ids a pod has unless the node says otherwise.
+const DefaultLength = 65536
+
+const file = "userns"
 
 // Allocator hands out ranges.
 type Allocator struct {
 	podsDir string
+	length  uint32 // of a range, and the first: the host's own ids lie below
 
 	mu   sync.Mutex
 	used map[uint32]types.UID // guarded by mu: first host id of a range -> its pod
@@ -45,9 +44,9 @@ type mapping struct {
 	Length      uint32 `json:"length"`
 }
 
-// New reads the ranges in use from the pods' directories.
-func New(podsDir string) (*Allocator, error) {
-	a := &Allocator{podsDir: podsDir, used: map[uint32]types.UID{}}
+// New reads the ranges in use from the pods' directories; each has so many ids.
+func New(podsDir string, length uint32) (*Allocator, error) {
+	a := &Allocator{podsDir: podsDir, length: length, used: map[uint32]types.UID{}}
 	entries, err := os.ReadDir(podsDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read user namespaces: %w", err)
@@ -77,8 +76,8 @@ func (a *Allocator) read(uid types.UID) (id uint32, ok bool, err error) {
 	if err := json.Unmarshal(b, &r); err != nil {
 		return 0, false, fmt.Errorf("user namespace of pod %s: %w", uid, err)
 	}
-	if len(r.UIDMappings) != 1 || r.UIDMappings[0].Length != length {
-		return 0, false, fmt.Errorf("user namespace of pod %s has another size than %d", uid, length)
+	if len(r.UIDMappings) != 1 || r.UIDMappings[0].Length != a.length {
+		return 0, false, fmt.Errorf("user namespace of pod %s has another size than %d", uid, a.length)
 	}
 	return r.UIDMappings[0].HostID, true, nil
 }
@@ -89,10 +88,11 @@ func (a *Allocator) For(pod *corev1.Pod) (*criconfig.UserNamespace, error) {
 	defer a.mu.Unlock()
 	for id, uid := range a.used {
 		if uid == pod.UID {
-			return &criconfig.UserNamespace{HostID: id, Length: length}, nil
+			return &criconfig.UserNamespace{HostID: id, Length: a.length}, nil
 		}
 	}
-	for id := uint64(first); id <= last; id += length {
+	step := uint64(a.length)
+	for id := step; id+2*step <= 1<<32; id += step {
 		if _, taken := a.used[uint32(id)]; taken {
 			continue
 		}
@@ -100,13 +100,13 @@ func (a *Allocator) For(pod *corev1.Pod) (*criconfig.UserNamespace, error) {
 			return nil, err
 		}
 		a.used[uint32(id)] = pod.UID
-		return &criconfig.UserNamespace{HostID: uint32(id), Length: length}, nil
+		return &criconfig.UserNamespace{HostID: uint32(id), Length: a.length}, nil
 	}
 	return nil, errors.New("no range of user ids is left for another user namespace")
 }
 
 func (a *Allocator) write(uid types.UID, id uint32) error {
-	m := []mapping{{HostID: id, Length: length}}
+	m := []mapping{{HostID: id, Length: a.length}}
 	b, err := json.Marshal(record{UIDMappings: m, GIDMappings: m})
 	if err != nil {
 		return fmt.Errorf("record user namespace: %w", err)

@@ -12,6 +12,7 @@
 package volumes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,6 +55,9 @@ type Config struct {
 	Node func() (*corev1.Node, error)
 	// HostIPs of the node, the primary one first.
 	HostIPs func() []string
+	// UsageAge is how long a measurement of a large volume serves. Default 1 min;
+	// negative: volumes are not measured.
+	UsageAge time.Duration
 	// PullImage pulls the image of an image volume (KEP-4639) as its policy
 	// says and returns the reference to mount. Nil: image volumes are refused.
 	PullImage func(ctx context.Context, pod *corev1.Pod, image *corev1.ImageVolumeSource) (ref string, err error)
@@ -76,6 +80,7 @@ type Manager struct {
 	clock    clock.WithTicker
 	node     func() (*corev1.Node, error)
 	hostIPs  func() []string
+	usageAge time.Duration
 	pull     func(context.Context, *corev1.Pod, *corev1.ImageVolumeSource) (string, error)
 	rro      func(*corev1.Pod) bool
 	idmaps   func(*corev1.Pod) ([]*runtimeapi.IDMapping, []*runtimeapi.IDMapping)
@@ -101,7 +106,7 @@ type podVolumes struct {
 func New(c Config) *Manager {
 	m := &Manager{
 		api: c.API, source: c.Source, podsDir: filepath.Join(c.RootDir, "pods"), local: c.LocalRoot, nodeName: c.NodeName,
-		tokens: c.Tokens, clock: c.Clock, node: c.Node, hostIPs: c.HostIPs, pull: c.PullImage,
+		tokens: c.Tokens, clock: c.Clock, node: c.Node, hostIPs: c.HostIPs, pull: c.PullImage, usageAge: cmp.Or(c.UsageAge, time.Minute),
 		rro: c.RecursiveReadOnly, idmaps: c.IDMappings,
 		changed: make(chan struct{}, 1), pods: map[types.UID]*podVolumes{}, dirty: sets.New[types.UID](),
 	}

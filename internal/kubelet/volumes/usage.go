@@ -15,16 +15,17 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// usageAge is how long a measurement serves: it walks the volume.
-const usageAge = time.Minute
+// minUsageAge is how long any measurement serves. It walks the volume: beyond that it
+// serves for a hundred times as long as it took, until it is as old as configured.
+const minUsageAge = 10 * time.Second
 
 type usage struct {
-	at    time.Time
+	until time.Time
 	stats []statsapi.VolumeStats
 }
 
-// Usage measures a pod's volumes, at most once a minute: what an emptyDir holds,
-// and the file system behind a claim.
+// Usage measures a pod's volumes, large ones rarely: what an emptyDir
+// holds, and the file system behind a claim.
 func (m *Manager) Usage(uid types.UID) []statsapi.VolumeStats {
 	pv := m.snapshot()[uid]
 	if pv == nil {
@@ -38,7 +39,7 @@ func (m *Manager) Usage(uid types.UID) []statsapi.VolumeStats {
 	}
 	pv.mu.Unlock()
 	now := m.clock.Now()
-	if pod == nil || now.Sub(last.at) < usageAge {
+	if pod == nil || m.usageAge < 0 || now.Before(last.until) {
 		return last.stats
 	}
 	var out []statsapi.VolumeStats
@@ -50,8 +51,29 @@ func (m *Manager) Usage(uid types.UID) []statsapi.VolumeStats {
 	}
 	pv.mu.Lock()
 	defer pv.mu.Unlock()
-	pv.usage = usage{now, out}
+	age := min(max(100*m.clock.Since(now), minUsageAge), m.usageAge)
+	pv.usage = usage{now.Add(age), out}
 	return out
+}
+
+// OnNode reports whether a volume of a pod takes up the node's own file system: it is an
+// emptyDir on disk or a ConfigMap.
+func (m *Manager) OnNode(uid types.UID, volume string) bool {
+	pv := m.snapshot()[uid]
+	if pv == nil {
+		return false
+	}
+	pv.mu.Lock()
+	defer pv.mu.Unlock()
+	if pv.pod == nil {
+		return false
+	}
+	for i := range pv.pod.Spec.Volumes {
+		if v := &pv.pod.Spec.Volumes[i]; v.Name == volume {
+			return v.ConfigMap != nil || v.EmptyDir != nil && v.EmptyDir.Medium != corev1.StorageMediumMemory
+		}
+	}
+	return false
 }
 
 // measure returns nil for volumes that cost nothing or cannot be read now.

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.opentelemetry.io/otel/trace"
 
 	"proa/internal/store"
 )
@@ -90,10 +91,16 @@ func (e *Engine) send(f *flight) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), e.timeout)
 	defer cancel()
+	if f.txn.Span != nil {
+		ctx = trace.ContextWithSpan(ctx, f.txn.Span)
+	}
+	before := e.reached()
 	answer, err := e.client.Txn(ctx).If(checks...).Then(ops...).Commit()
 	switch {
 	case err != nil:
 		f.txn.Err = storeError(err)
+	case answer.Header.Revision < before:
+		f.txn.Err = e.mistrust(before, answer.Header.Revision)
 	case !answer.Succeeded:
 		f.txn.Err, f.seen = store.ErrConflict, answer.Header.Revision
 	default:

@@ -25,6 +25,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
@@ -33,6 +35,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"proa/internal/store"
+	"proa/internal/tracing"
 )
 
 // Config says where etcd is and what is kept there.
@@ -48,6 +51,7 @@ type Config struct {
 	CAFile, CertFile, KeyFile string
 
 	Timeout  time.Duration    // of one call to etcd; 0 means 10 seconds
+	Behind   time.Duration    // how long a read waits for a watch that lags; 0 means 3 seconds
 	Progress time.Duration    // how often an idle watch is asked how far it is; 0 means 5 seconds
 	Clock    clock.WithTicker // nil: the real one
 }
@@ -81,8 +85,10 @@ var ErrLagging = errors.New("etcd has applied the transaction, but its watch doe
 // Engine is a store.Follower.
 type Engine struct {
 	client   *clientv3.Client
+	config   Config
 	layout   *layout
 	timeout  time.Duration
+	behind   time.Duration
 	progress time.Duration
 	clock    clock.WithTicker
 
@@ -94,6 +100,8 @@ type Engine struct {
 	asking   context.Context       // of the running watch, nil for none
 	ended    error                 // why Follow has ended
 
+	setBack chan struct{} // has a token when etcd was found to be at a revision before this one
+
 	asks asks
 }
 
@@ -101,34 +109,63 @@ var _ store.Follower = (*Engine)(nil)
 
 // Open connects to etcd. It does not wait for an answer; Load does.
 func Open(c Config) (*Engine, error) {
+	client, err := connect(c, nil)
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{
+		client:   client,
+		config:   c,
+		layout:   newLayout(cmp.Or(c.Prefix, "/registry"), c.Resources),
+		timeout:  cmp.Or(c.Timeout, 10*time.Second),
+		behind:   cmp.Or(c.Behind, 3*time.Second),
+		progress: cmp.Or(c.Progress, 5*time.Second),
+		clock:    clock.RealClock{},
+		flights:  map[store.Key]*flight{},
+		moved:    make(chan struct{}),
+		setBack:  make(chan struct{}, 1),
+	}
+	if c.Clock != nil {
+		e.clock = c.Clock
+	}
+	return e, nil
+}
+
+func connect(c Config, tracer trace.TracerProvider) (*clientv3.Client, error) {
 	secure, err := tlsConfig(c)
 	if err != nil {
 		return nil, fmt.Errorf("TLS to etcd: %w", err)
+	}
+	dial := []grpc.DialOption{grpc.WithConnectParams(reconnect)}
+	if tracer != nil {
+		dial = append(dial, grpc.WithStatsHandler(otelgrpc.NewClientHandler(
+			otelgrpc.WithPropagators(tracing.Propagators), otelgrpc.WithTracerProvider(tracer),
+			otelgrpc.WithMessageEvents(otelgrpc.ReceivedEvents, otelgrpc.SentEvents))))
 	}
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:            c.Endpoints,
 		TLS:                  secure,
 		DialKeepAliveTime:    keepAliveTime,
 		DialKeepAliveTimeout: keepAliveTimeout,
-		DialOptions:          []grpc.DialOption{grpc.WithConnectParams(reconnect)},
+		DialOptions:          dial,
 		Logger:               zap.NewNop(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("connect to etcd: %w", err)
 	}
-	e := &Engine{
-		client:   client,
-		layout:   newLayout(cmp.Or(c.Prefix, "/registry"), c.Resources),
-		timeout:  cmp.Or(c.Timeout, 10*time.Second),
-		progress: cmp.Or(c.Progress, 5*time.Second),
-		clock:    clock.RealClock{},
-		flights:  map[store.Key]*flight{},
-		moved:    make(chan struct{}),
+	return client, nil
+}
+
+// Trace makes spans of the calls to etcd, and tells etcd of the traces that they are
+// part of. It comes before the first call.
+func (e *Engine) Trace(tracer trace.TracerProvider) error {
+	client, err := connect(e.config, tracer)
+	if err != nil {
+		return err
 	}
-	if c.Clock != nil {
-		e.clock = c.Clock
-	}
-	return e, nil
+	old := e.client
+	e.client = client
+	return old.Close()
 }
 
 func tlsConfig(c Config) (*tls.Config, error) {
@@ -148,7 +185,7 @@ func (e *Engine) Load(ctx context.Context, revision int64, visit func(store.Reco
 	known := map[store.Key]int64{}
 	var visits errgroup.Group
 	visits.SetLimit(4)
-	at, err := e.list(ctx, revision, func(records []listed) {
+	at, err := e.list(ctx, e.layout.root, revision, func(records []listed) {
 		for _, r := range records {
 			known[r.Key] = r.Revision
 		}
@@ -167,7 +204,7 @@ func (e *Engine) Load(ctx context.Context, revision int64, visit func(store.Reco
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.known == nil && revision == 0 {
-		e.known, e.revision = known, at
+		e.known = known
 	}
 	return at, nil
 }
@@ -178,9 +215,32 @@ type listed struct {
 	created int64
 }
 
-// list reads all objects at a revision, 0 for the newest, and returns it.
-func (e *Engine) list(ctx context.Context, revision int64, each func([]listed)) (int64, error) {
-	from, end := e.layout.root, clientv3.GetPrefixRangeEnd(e.layout.root)
+// Read lists one place, whatever the watch has shown.
+func (e *Engine) Read(ctx context.Context, place store.Key, revision int64, visit func(store.Record) error) (int64, error) {
+	var failed error
+	each := func(records []listed) {
+		for _, r := range records {
+			if failed == nil {
+				failed = visit(r.Record)
+			}
+		}
+	}
+	if place.Name == "" {
+		at, err := e.list(ctx, e.layout.path(place), revision, each)
+		return at, errors.Join(err, failed)
+	}
+	path := e.layout.path(place)
+	at, err := e.span(ctx, path, path+"\x00", revision, each)
+	return at, errors.Join(err, failed)
+}
+
+// list reads all objects below a place at a revision, 0 for the newest, and returns it.
+func (e *Engine) list(ctx context.Context, prefix string, revision int64, each func([]listed)) (int64, error) {
+	return e.span(ctx, prefix, clientv3.GetPrefixRangeEnd(prefix), revision, each)
+}
+
+// span is list between two keys.
+func (e *Engine) span(ctx context.Context, from, end string, revision int64, each func([]listed)) (int64, error) {
 	for {
 		answer, err := e.page(ctx, from, end, revision)
 		if err != nil {

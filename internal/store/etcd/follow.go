@@ -26,13 +26,49 @@ const retryWatch = 100 * time.Millisecond
 // It survives lost connections and leaders, and compactions of what it missed.
 func (e *Engine) Follow(ctx context.Context, after int64, publish func([]*store.Txn) error) error {
 	f := &follower{engine: e, revision: after, publish: publish}
+	select {
+	case <-e.setBack: // known by now
+	default:
+	}
+	e.move(func() { e.revision = after })
 	err := f.run(ctx)
+	e.move(func() {
+		if errors.Is(err, store.ErrReplaced) {
+			e.known, e.revision = nil, 0
+		} else {
+			e.ended = fmt.Errorf("follow etcd: %w", err)
+		}
+	})
+	return err
+}
+
+// move changes how far the engine has come, and wakes those who wait for that.
+func (e *Engine) move(change func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.ended = fmt.Errorf("follow etcd: %w", err)
+	change()
 	close(e.moved)
 	e.moved = make(chan struct{})
-	return err
+}
+
+// reached is the revision up to which everything was handed over.
+func (e *Engine) reached() int64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.revision
+}
+
+// mistrust compares what etcd answered with a revision that was handed over before it
+// was asked. It cannot be lower, unless etcd was restored from a backup.
+func (e *Engine) mistrust(before, answered int64) error {
+	if answered >= before {
+		return nil
+	}
+	select {
+	case e.setBack <- struct{}{}:
+	default:
+	}
+	return fmt.Errorf("etcd answers at revision %d, and has been at %d: %w", answered, before, store.ErrReplaced)
 }
 
 // follower is one run of Follow.
@@ -97,6 +133,8 @@ func (f *follower) watch(ctx context.Context) error {
 			}
 		case <-idle.C():
 			e.ask()
+		case <-e.setBack:
+			return store.ErrReplaced
 		}
 	}
 }
@@ -147,6 +185,9 @@ func (f *follower) handle(ctx context.Context, answer clientv3.WatchResponse) er
 	if n := len(answer.Events); n > 0 {
 		reached = answer.Events[n-1].Kv.ModRevision
 	} else if answer.IsProgressNotify() {
+		if answer.Header.Revision < reached { // of a member that lags, or of an etcd that was restored
+			go func() { _, _ = f.engine.newest(ctx) }()
+		}
 		reached = max(reached, answer.Header.Revision)
 	}
 	return f.handOver(ctx, changes, reached)
@@ -232,10 +273,12 @@ func (f *follower) catchUp(ctx context.Context) error {
 	}
 	e.mu.Unlock()
 	var changes []change
-	reached, err := e.list(ctx, 0, func(records []listed) {
+	restored := false
+	reached, err := e.list(ctx, e.layout.root, 0, func(records []listed) {
 		for _, r := range records {
 			was, ok := gone[r.Key]
 			delete(gone, r.Key)
+			restored = restored || r.Revision < was || !ok && r.Revision <= f.revision
 			if ok && r.created > was {
 				changes = append(changes, change{store.Op{Key: r.Key, Delete: true}, r.created - 1, true})
 			}
@@ -246,6 +289,9 @@ func (f *follower) catchUp(ctx context.Context) error {
 	})
 	if err != nil {
 		return &lostError{err}
+	}
+	if restored || reached < f.revision {
+		return store.ErrReplaced
 	}
 	for key := range gone {
 		changes = append(changes, change{store.Op{Key: key, Delete: true}, reached, true})

@@ -52,7 +52,8 @@ func (l *layout) add(gr schema.GroupResource, dir string) {
 	l.dirs[gr], l.byName[dir] = dir, gr
 }
 
-// path returns where an object is kept.
+// path returns where an object is kept; without a name, what all the objects of its
+// place begin with.
 func (l *layout) path(k store.Key) string {
 	dir, ok := l.dirs[k.Resource]
 	if !ok {

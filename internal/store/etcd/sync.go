@@ -2,21 +2,34 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"proa/internal/store"
 )
 
 // Sync returns after everything that etcd has committed before the call was
 // published, and says up to which revision. Reads of the store are then as
-// fresh as reads of etcd.
+// fresh as reads of etcd. When etcd answers while its watch does not, it fails
+// with store.ErrBehind.
 func (e *Engine) Sync(ctx context.Context) (int64, error) {
 	revision, err := e.newest(ctx)
+	if errors.Is(err, store.ErrReplaced) {
+		err = errors.Join(err, store.ErrBehind) // until all of it has been read again
+	}
 	if err != nil {
 		return 0, err
 	}
-	return revision, e.waitFor(ctx, revision)
+	patient, cancel := context.WithTimeout(ctx, e.behind)
+	defer cancel()
+	err = e.waitFor(patient, revision)
+	if err != nil && patient.Err() != nil && ctx.Err() == nil {
+		return 0, fmt.Errorf("etcd is at revision %d: %w", revision, store.ErrBehind)
+	}
+	return revision, err
 }
 
 // asks gathers those who want to know etcd's revision: one question at a time is
@@ -72,11 +85,12 @@ func (e *Engine) askAll() {
 func (e *Engine) askOnce() (int64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), e.timeout)
 	defer cancel()
+	before := e.reached()
 	answer, err := e.client.Get(ctx, e.layout.root, clientv3.WithKeysOnly())
 	if err != nil {
 		return 0, storeError(err)
 	}
-	return answer.Header.Revision, nil
+	return answer.Header.Revision, e.mistrust(before, answer.Header.Revision)
 }
 
 // Health asks etcd to read one key, as upstream's health checks do.

@@ -80,9 +80,29 @@ func isSource(e fs.DirEntry) bool {
 	return strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") && !strings.Contains(name, "generated") && !strings.HasPrefix(name, "zz_")
 }
 
+// constant returns the type and the value of a string constant, whose type may also
+// be written as a conversion; not ok when the value is not written out.
+func constant(typ, v ast.Expr) (name, value string, ok bool) {
+	call, converted := v.(*ast.CallExpr)
+	if converted && typ == nil && len(call.Args) == 1 {
+		typ, v = call.Fun, call.Args[0]
+	}
+	id, named := typ.(*ast.Ident)
+	lit, literal := v.(*ast.BasicLit)
+	switch {
+	case named && converted && !literal:
+		return id.Name, "", false
+	case !named || !literal || lit.Kind != token.STRING:
+		return "", "", false
+	}
+	value, err := strconv.Unquote(lit.Value)
+	return id.Name, value, err == nil
+}
+
 // constants are the string constants of a package by their type.
 func constants(files []*ast.File) map[string][]string {
 	values := map[string][]string{}
+	var computed []string // types some values of which are not written out
 	for _, f := range files {
 		for _, decl := range f.Decls {
 			d, ok := decl.(*ast.GenDecl)
@@ -91,20 +111,23 @@ func constants(files []*ast.File) map[string][]string {
 			}
 			for _, spec := range d.Specs {
 				s := spec.(*ast.ValueSpec)
-				typ, ok := s.Type.(*ast.Ident)
-				if !ok || strings.Contains(text(s.Doc)+text(s.Comment), "+k8s:enumExclude") {
+				if strings.Contains(text(s.Doc)+text(s.Comment), "+k8s:enumExclude") {
 					continue
 				}
 				for _, v := range s.Values {
-					if lit, ok := v.(*ast.BasicLit); ok && lit.Kind == token.STRING {
-						value, _ := strconv.Unquote(lit.Value)
-						if !slices.Contains(values[typ.Name], value) {
-							values[typ.Name] = append(values[typ.Name], value)
-						}
+					name, value, ok := constant(s.Type, v)
+					switch {
+					case name != "" && !ok:
+						computed = append(computed, name)
+					case ok && !slices.Contains(values[name], value):
+						values[name] = append(values[name], value)
 					}
 				}
 			}
 		}
+	}
+	for _, name := range computed {
+		delete(values, name)
 	}
 	for _, v := range values {
 		slices.Sort(v)
@@ -178,7 +201,8 @@ func fieldName(f *ast.Field) string {
 
 // tagsOf lists the tags of a comment in their order. A tag of the beta stage is
 // as good as one without a stage; those of the alpha stage are not enforced and
-// left out, as are comments behind a tag.
+// left out, as are comments behind a tag. But that a field is immutable ends the
+// look at what is in it in the alpha stage, too: then it is "fixed".
 func tagsOf(doc string) []string {
 	var tags []string
 	for _, line := range strings.Split(doc, "\n") {
@@ -195,6 +219,8 @@ func tagsOf(doc string) []string {
 		}
 		if staged, rest, ok := strings.Cut(tag, ")=+k8s:"); ok && strings.HasPrefix(staged, "beta(") {
 			tag = rest
+		} else if ok && strings.HasPrefix(staged, "alpha(") && rest == "immutable" {
+			tag = "fixed"
 		}
 		name := tag[:strings.IndexFunc(tag+" ", func(r rune) bool { return strings.ContainsRune("=(: ", r) })]
 		if slices.Contains(ignored, name) {

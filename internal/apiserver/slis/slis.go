@@ -1,4 +1,5 @@
-package apiserver
+// Package slis keeps what the health checks of a component said (KEP-3466).
+package slis
 
 import (
 	"net/http"
@@ -7,17 +8,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// slis are what health checks said when they were asked last, and how often they
+// SLIs are what health checks said when they were asked last, and how often they
 // said so (KEP-3466): /metrics/slis.
-type slis struct {
+type SLIs struct {
 	http.Handler
 	now   *prometheus.GaugeVec
 	total *prometheus.CounterVec
 }
 
-func newSLIs() *slis {
+// New returns SLIs that nothing was noted in.
+func New() *SLIs {
 	r := prometheus.NewRegistry()
-	s := &slis{
+	s := &SLIs{
 		Handler: promhttp.HandlerFor(r, promhttp.HandlerOpts{}),
 		now: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kubernetes_healthcheck", Help: "[STABLE] Result of a health check when it was last asked for: 1 when well.",
@@ -30,8 +32,8 @@ func newSLIs() *slis {
 	return s
 }
 
-// note keeps the result of a check of one endpoint.
-func (s *slis) note(endpoint, name string, err error) {
+// Note keeps the result of a check of one endpoint.
+func (s *SLIs) Note(endpoint, name string, err error) {
 	status, value := "success", 1.0
 	if err != nil {
 		status, value = "error", 0
