@@ -218,7 +218,7 @@ func TestBadRequests(t *testing.T) {
 		{"another uid in a patch", ask{method: "PATCH", path: one, contentType: "application/merge-patch+json", body: `{"metadata":{"uid":"1"}}`},
 			422, "Invalid", `ConfigMap "kept" is invalid: metadata.uid: Invalid value: "1": field is immutable`, "metadata.uid"},
 		{"another uid", ask{method: "PUT", path: one, body: `{"metadata":{"name":"kept","uid":"1"}}`},
-			409, "Conflict", `Operation cannot be fulfilled on configmaps "kept": Precondition failed: UID in precondition: 1, UID in object meta: ...`, ""},
+			409, "Conflict", `Operation cannot be fulfilled on configmaps "kept": StorageError: invalid object, Code: 4, Key: /configmaps/testbadrequests/kept, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: 1, UID in object meta: ...`, ""},
 		{"a patch type that is none", ask{method: "PATCH", path: one, body: `{}`},
 			415, "UnsupportedMediaType", "415: Unsupported Media Type", ""},
 		{"a JSON patch that is none", ask{method: "PATCH", path: one, contentType: "application/json-patch+json", body: `{"op":"add"}`},
