@@ -474,3 +474,30 @@ func TestAStoreThatLagsBehindRefusesNothingForThat(t *testing.T) {
 		})
 	}
 }
+
+func TestACallerWhoseTimeIsUpDoesNotWaitForAnEngineElsewhere(t *testing.T) {
+	truth := &shared{versions: map[store.Key]int64{}, changed: make(chan struct{})}
+	lagging := newMember(truth)
+	lagging.hold = make(chan struct{})
+	s := storetest.Open(t, store.Config{Engine: lagging})
+	onItsWay := truth.changed
+	ctx, cancel := context.WithCancel(t.Context())
+	failed, written := make(chan error, 1), make(chan struct{})
+	go func() {
+		_, err := s.Update(ctx, func(tx *store.Tx) error {
+			tx.Committed(func() { close(written) })
+			return storetest.ApplyIn(tx, "ns", "a", "1")
+		})
+		failed <- err
+	}()
+	<-onItsWay
+	cancel()
+	if err := <-failed; !errors.Is(err, context.Canceled) {
+		t.Errorf("a transaction in doubt gives %v", err)
+	}
+	close(lagging.hold)
+	<-written
+	if got := storetest.Dump(s.Snapshot())["ns/a"]; got != "1" {
+		t.Errorf("the store shows %q", got)
+	}
+}

@@ -87,6 +87,9 @@ type write struct {
 // the commit's revision; for a transaction that changed nothing, the revision
 // that it read.
 //
+// When ctx ends before an engine elsewhere has answered, it is in doubt whether the
+// transaction is written, and the error is that of ctx.
+//
 // With other writers, what fn saw may be out of date. A commit finds that out by
 // itself; an error from fn, or that there is nothing to write, stands only when
 // it also holds for the state after a Sync.
@@ -148,8 +151,18 @@ func (s *Store) commit(ctx context.Context, tx *Tx) (int64, error) {
 		if p.withdraw() {
 			return 0, ctx.Err()
 		}
-		<-p.done // already on its way to the disk
+		if s.follows { // the engine's server may take its time, and may have written it
+			go tx.settle(p)
+			return 0, fmt.Errorf("whether it is written is in doubt: %w", ctx.Err())
+		}
+		// already on its way to the disk
 	}
+	return tx.settle(p)
+}
+
+// settle waits for the outcome of a transaction that was handed over.
+func (tx *Tx) settle(p *pending) (int64, error) {
+	<-p.done
 	if p.txn.Err == nil {
 		for _, fn := range tx.committed {
 			fn()
