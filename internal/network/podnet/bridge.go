@@ -105,8 +105,11 @@ func (n *Network) ensureServiceRoute(link netlink.Link) error {
 //   - rp_filter, loose at most: strict would drop the answers to that.
 //   - send_redirects: pods shall not learn a way around the gateway. The kernel
 //     sends them if "all" or the link says so; other links keep their own setting.
+//   - neigh: an address that a pod of before had is asked for anew at once. By default
+//     packets go to the old pod's link for eight seconds, when the new one's announcement
+//     was missed, and probes fail meanwhile.
 func (n *Network) setKernelOptions() error {
-	link := "conf/" + n.c.Bridge
+	link, neighbours := "conf/"+n.c.Bridge, "neigh/"+n.c.Bridge
 	for _, option := range []struct{ name, value string }{
 		{"ip_forward", "1"},
 		{link + "/forwarding", "1"},
@@ -114,6 +117,10 @@ func (n *Network) setKernelOptions() error {
 		{link + "/rp_filter", "2"},
 		{"conf/all/send_redirects", "0"},
 		{link + "/send_redirects", "0"},
+		{neighbours + "/delay_first_probe_time", "0"},
+		{neighbours + "/retrans_time_ms", "100"},
+		{neighbours + "/ucast_solicit", "1"},
+		{neighbours + "/mcast_resolicit", "3"},
 	} {
 		if err := setOption(option.name, option.value); err != nil {
 			return fmt.Errorf("kernel option net.ipv4.%s: %w", option.name, err)

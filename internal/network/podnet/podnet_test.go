@@ -1,6 +1,7 @@
 package podnet
 
 import (
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -97,5 +98,33 @@ func TestAForeignLinkOfTheNameIsNotTaken(t *testing.T) {
 	}
 	if err := host.Try(func() error { return n.SetUp(t.Context()) }); err == nil || !strings.Contains(err.Error(), "veth") {
 		t.Errorf("error %v, want one that names the link's type", err)
+	}
+}
+
+// The announcement of a new pod's address can be missed; the host still knows the link
+// of the pod that had the address before.
+func TestAPodAtTheAddressOfAnotherIsFound(t *testing.T) {
+	host, pod := nettest.New(t), nettest.New(t)
+	dir := t.TempDir()
+	n, err := New(Config{Bridge: "proatest", CIDR: netip.MustParsePrefix("10.244.0.0/24"), CNIDir: filepath.Join(dir, "cni"), StateDir: filepath.Join(dir, "state")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	host.Do(func() error { return n.SetUp(t.Context()) })
+	nettest.Connect(host, "veth0", netip.Prefix{}, pod, "eth0", netip.MustParsePrefix("10.244.0.5/24"))
+	host.Join("veth0", "proatest")
+	pod.Echo("new", 80)
+	host.Do(func() error {
+		bridge, err := netlink.LinkByName("proatest")
+		if err != nil {
+			return err
+		}
+		return netlink.NeighSet(&netlink.Neigh{
+			LinkIndex: bridge.Attrs().Index, Family: netlink.FAMILY_V4, State: netlink.NUD_STALE,
+			IP: net.IPv4(10, 244, 0, 5), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 1},
+		})
+	})
+	if got, err := host.Ask("tcp4", "10.244.0.5:80"); got != "new 10.244.0.1" {
+		t.Errorf("answer %q, %v", got, err)
 	}
 }
