@@ -127,9 +127,11 @@ func NewChain(plugins ...any) *Chain {
 	for _, p := range plugins {
 		if m, ok := p.(Mutator); ok {
 			c.mutators = append(c.mutators, m)
+			c.durations.mutators = append(c.durations.mutators, &series{plugin: m.Name(), phase: phaseAdmit})
 		}
 		if v, ok := p.(Validator); ok {
 			c.validators = append(c.validators, v)
+			c.durations.validators = append(c.durations.validators, &series{plugin: v.Name(), phase: phaseValidate})
 		}
 		if m, ok := p.(Committer); ok {
 			c.committers = append(c.committers, m)
@@ -153,11 +155,11 @@ func (c *Chain) admit(ctx context.Context, a *Attributes) error {
 	if len(c.mutators) == 0 {
 		return nil
 	}
-	watch := c.durations.start(phaseAdmit, a)
-	defer watch.stop()
-	for _, p := range c.mutators {
+	watch := c.durations.start(a)
+	defer watch.stop(&c.durations.admit)
+	for i, p := range c.mutators {
 		err := p.Admit(ctx, a)
-		if watch.lap(p.Name(), err); err != nil {
+		if watch.lap(c.durations.mutators[i], err); err != nil {
 			return err
 		}
 	}
@@ -170,11 +172,11 @@ func (c *Chain) Validate(ctx context.Context, a *Attributes) error {
 	if len(c.validators) == 0 {
 		return nil
 	}
-	watch := c.durations.start(phaseValidate, a)
-	defer watch.stop()
-	for _, p := range c.validators {
+	watch := c.durations.start(a)
+	defer watch.stop(&c.durations.validate)
+	for i, p := range c.validators {
 		err := p.Validate(ctx, a)
-		if watch.lap(p.Name(), err); err != nil {
+		if watch.lap(c.durations.validators[i], err); err != nil {
 			return err
 		}
 	}

@@ -1,7 +1,9 @@
 package admission
 
 import (
-	"sync"
+	"slices"
+	"strconv"
+	"sync/atomic"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -20,16 +22,19 @@ type durations struct {
 	plugins *prometheus.HistogramVec
 	steps   *prometheus.HistogramVec
 
-	mu    sync.RWMutex // guards known
-	known map[measured]prometheus.Observer
+	mutators, validators []*series // by their place in the chain
+	admit, validate      series
 }
 
-// measured is one series: of a plugin, or of a phase where the plugin is empty.
-type measured struct {
+// series are those of one plugin, or of a phase where the plugin is empty. Every write
+// is timed some fifty times, so they are found by position; one comes to be with its
+// first value.
+type series struct {
 	plugin, phase string
-	operation     admissionv1.Operation
-	rejected      bool
+	known         [len(operations)][2]atomic.Pointer[prometheus.Observer] // by operation and whether it was rejected
 }
+
+var operations = [...]admissionv1.Operation{admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect}
 
 func newDurations() *durations {
 	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
@@ -38,58 +43,60 @@ func newDurations() *durations {
 		}, labels)
 	}
 	return &durations{
-		plugins: histogram("controller", "[STABLE] Time of one admission plugin, in seconds.", "name", "type", "operation", "rejected"),
-		steps:   histogram("step", "[STABLE] Time of all plugins of a phase, in seconds.", "type", "operation", "rejected"),
-		known:   map[measured]prometheus.Observer{},
+		plugins:  histogram("controller", "[STABLE] Time of one admission plugin, in seconds.", "name", "type", "operation", "rejected"),
+		steps:    histogram("step", "[STABLE] Time of all plugins of a phase, in seconds.", "type", "operation", "rejected"),
+		admit:    series{phase: phaseAdmit},
+		validate: series{phase: phaseValidate},
 	}
 }
 
-func (d *durations) of(m measured) prometheus.Observer {
-	d.mu.RLock()
-	o := d.known[m]
-	d.mu.RUnlock()
-	if o != nil {
-		return o
+// observe adds a value to one of the series.
+func (d *durations) observe(s *series, operation int, rejected bool, took time.Duration) {
+	outcome := 0
+	if rejected {
+		outcome = 1
 	}
-	rejected := "false"
-	if m.rejected {
-		rejected = "true"
+	at := &s.known[operation][outcome]
+	o := at.Load()
+	if o == nil {
+		made := d.make(s, operations[operation], rejected)
+		o = &made
+		at.Store(o)
 	}
-	if m.plugin == "" {
-		o = d.steps.WithLabelValues(m.phase, string(m.operation), rejected)
-	} else {
-		o = d.plugins.WithLabelValues(m.plugin, m.phase, string(m.operation), rejected)
+	(*o).Observe(took.Seconds())
+}
+
+func (d *durations) make(s *series, operation admissionv1.Operation, rejected bool) prometheus.Observer {
+	if s.plugin == "" {
+		return d.steps.WithLabelValues(s.phase, string(operation), strconv.FormatBool(rejected))
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.known[m] = o
-	return o
+	return d.plugins.WithLabelValues(s.plugin, s.phase, string(operation), strconv.FormatBool(rejected))
 }
 
 // stopwatch times the plugins of one phase, one after the other.
 type stopwatch struct {
 	d           *durations
-	m           measured
+	operation   int // of operations
+	rejected    bool
 	began, last time.Time
 }
 
-func (d *durations) start(phase string, a *Attributes) stopwatch {
+func (d *durations) start(a *Attributes) stopwatch {
 	now := time.Now()
-	return stopwatch{d: d, m: measured{phase: phase, operation: a.Operation}, began: now, last: now}
+	return stopwatch{d: d, operation: max(slices.Index(operations[:], a.Operation), 0), began: now, last: now}
 }
 
 // lap ends the time of one plugin.
-func (s *stopwatch) lap(plugin string, err error) {
+func (w *stopwatch) lap(of *series, err error) {
 	now := time.Now()
-	s.m.plugin, s.m.rejected = plugin, err != nil
-	s.d.of(s.m).Observe(now.Sub(s.last).Seconds())
-	s.last = now
+	w.rejected = err != nil
+	w.d.observe(of, w.operation, w.rejected, now.Sub(w.last))
+	w.last = now
 }
 
 // stop ends the time of the phase.
-func (s *stopwatch) stop() {
-	s.m.plugin = ""
-	s.d.of(s.m).Observe(s.last.Sub(s.began).Seconds())
+func (w *stopwatch) stop(of *series) {
+	w.d.observe(of, w.operation, w.rejected, w.last.Sub(w.began))
 }
 
 // Metrics are what the chain's plugins took.

@@ -164,7 +164,7 @@ func ordered(c Config) []plugin {
 	for _, p := range slices.Concat(c.Policies, c.Webhooks) {
 		list = append(list, plugin{plugin: p})
 	}
-	return append(list, plugin{plugin: ResourceQuota{}}, plugin{plugin: AlwaysDeny{}, off: true})
+	return append(list, plugin{plugin: ResourceQuota{c.Clock}}, plugin{plugin: AlwaysDeny{}, off: true})
 }
 
 // elsewhere are the plugins that come with the configuration; disabling them is no

@@ -5,8 +5,10 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
 
 	"proa/internal/admission/quota"
 	"proa/internal/store"
@@ -16,7 +18,9 @@ import (
 // is written with the object, in one transaction: two creates cannot both take
 // the last of it, and a create that fails takes nothing. Giving back is the
 // quota controller's work.
-type ResourceQuota struct{}
+type ResourceQuota struct {
+	Clock clock.PassiveClock // nil: the real one
+}
 
 func (ResourceQuota) Name() string { return "ResourceQuota" }
 
@@ -54,32 +58,39 @@ func usesMore(a *Attributes) bool {
 		return a.Subresource == ""
 	case admissionv1.Update:
 		if a.of(pods) {
-			return a.Subresource == "resize"
+			return a.Subresource == "resize" || a.Subresource == "" && terminates(a.Object) != terminates(a.OldObject)
 		}
 		return a.Subresource == "" && !a.of(resourceQuotas)
 	}
 	return false
 }
 
-func (ResourceQuota) charge(tx *store.Tx, a *Attributes, q *corev1.ResourceQuota) error {
+// terminates tells which of the Terminating scopes has a pod.
+func terminates(obj store.Object) bool {
+	pod, ok := obj.(*corev1.Pod)
+	return ok && pod.Spec.ActiveDeadlineSeconds != nil
+}
+
+func (p ResourceQuota) charge(tx *store.Tx, a *Attributes, q *corev1.ResourceQuota) error {
 	gr := a.Resource.GroupResource()
-	if !quota.Matches(q, gr, a.Object) {
+	count := quota.Counter{Devices: devicesIn{tx.Snapshot()}, Clock: p.Clock}
+	if !count.Matches(q, gr, a.Object) {
 		return nil
 	}
 	if pod, ok := a.Object.(*corev1.Pod); ok {
-		if err := quota.Constraints(quota.Limited(q, gr), pod); err != nil {
+		if err := quota.Constraints(count.Limited(q, gr), pod); err != nil {
 			return a.forbidden(fmt.Errorf("failed quota: %s: %v", q.Name, err))
 		}
 	}
 	var before corev1.ResourceList
-	if a.OldObject != nil && quota.Matches(q, gr, a.OldObject) {
-		before = quota.Usage(gr, a.OldObject)
+	if a.OldObject != nil && count.Matches(q, gr, a.OldObject) {
+		before = count.Usage(gr, a.OldObject)
 	}
-	growth := quota.Mask(quota.Growth(quota.Usage(gr, a.Object), before), q.Spec.Hard)
+	growth := quota.Mask(quota.Growth(count.Usage(gr, a.Object), before), q.Spec.Hard)
 	if len(growth) == 0 {
 		return nil
 	}
-	after, err := quota.Check(q, usedOf(tx.Snapshot(), q), growth)
+	after, err := quota.Check(q, usedOf(tx.Snapshot(), q, count), growth)
 	if err != nil {
 		return a.forbidden(err)
 	}
@@ -94,18 +105,39 @@ func (ResourceQuota) charge(tx *store.Tx, a *Attributes, q *corev1.ResourceQuota
 
 // usedOf is the quota's reported usage, or a count when nothing was reported yet
 // or the limits changed since.
-func usedOf(sn *store.Snapshot, q *corev1.ResourceQuota) corev1.ResourceList {
+func usedOf(sn *store.Snapshot, q *corev1.ResourceQuota, count quota.Counter) corev1.ResourceList {
 	if equality.Semantic.DeepEqual(q.Spec.Hard, q.Status.Hard) && len(quota.Mask(q.Spec.Hard, q.Status.Used)) == len(q.Spec.Hard) {
 		return q.Status.Used
 	}
 	used := quota.Zero(q)
 	for _, gr := range quota.Tracked(q) {
 		sn.Range(gr, q.Namespace, store.Key{}, func(item *store.Item) bool {
-			if quota.Matches(q, gr, item.Object) {
-				used = quota.Add(used, quota.Mask(quota.Usage(gr, item.Object), q.Spec.Hard))
+			if count.Matches(q, gr, item.Object) {
+				used = quota.Add(used, quota.Mask(count.Usage(gr, item.Object), count.Limited(q, gr)))
 			}
 			return true
 		})
 	}
 	return used
+}
+
+// devicesIn are the devices that quotas have to know of, in a snapshot.
+type devicesIn struct{ *store.Snapshot }
+
+var (
+	deviceClasses  = schema.GroupResource{Group: resourcev1.GroupName, Resource: "deviceclasses"}
+	resourceClaims = schema.GroupResource{Group: resourcev1.GroupName, Resource: "resourceclaims"}
+)
+
+func (d devicesIn) Classes() []*resourcev1.DeviceClass {
+	return all[*resourcev1.DeviceClass](d.Snapshot, deviceClasses, "")
+}
+
+func (d devicesIn) Pod(namespace, name string) (*corev1.Pod, bool) {
+	pod, err := find[*corev1.Pod](d.Snapshot, pods, namespace, name)
+	return pod, err == nil
+}
+
+func (d devicesIn) Claims(namespace string) []*resourcev1.ResourceClaim {
+	return all[*resourcev1.ResourceClaim](d.Snapshot, resourceClaims, namespace)
 }

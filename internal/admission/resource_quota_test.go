@@ -9,7 +9,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa/internal/auth/authtest"
 	"proa/internal/store"
@@ -81,11 +83,52 @@ func TestResourceQuota(t *testing.T) {
 		{"an update counts what grows", quotaOf(list("services", "1", "services.nodeports", "1"), used(list("services", "1", "services.nodeports", "0"))), write{obj: service, old: plain},
 			`services "s" is forbidden: exceeded quota: q, requested: services.nodeports=2, used: services.nodeports=0, limited: services.nodeports=1`},
 		{"an update that shrinks", quotaOf(list("services", "0", "services.nodeports", "0"), used(list("services", "1", "services.nodeports", "2"))), write{obj: plain, old: service}, ""},
+		{"a pod that gets a deadline", quotaOf(list("pods", "0"), scoped(corev1.ResourceQuotaScopeTerminating), used(list("pods", "0"))),
+			write{obj: pod(func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = new(int64(9)) }), old: pod()},
+			`pods "p" is forbidden: exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0`},
 		{"another kind", quotaOf(list("pods", "0")), write{obj: &corev1.ConfigMap{ObjectMeta: meta("ns", "m")}}, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			checkError(t, newWorld(t, nil, existing, ended, tt.quota).run(t, tt.attributes(t), false), tt.want)
+		})
+	}
+}
+
+// Devices count as the extended resources that their class serves, and once with the
+// pod that they are for.
+func TestDevicesInQuotas(t *testing.T) {
+	class := &resourcev1.DeviceClass{ObjectMeta: meta("", "gpu"), Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: new("example.com/gpu")}}
+	consumer := pod(resources(list("example.com/gpu", "2"), list("example.com/gpu", "2")))
+	consumer.Name, consumer.UID, consumer.Status.Phase = "consumer", "uid-of-consumer", corev1.PodPending
+	devices := func(n int64, of ...*corev1.Pod) *resourcev1.ResourceClaim {
+		c := &resourcev1.ResourceClaim{ObjectMeta: meta("ns", "r"), Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{
+			Name: "r", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: n},
+		}}}}}
+		for _, p := range of {
+			c.Annotations = map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"}
+			c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID, Controller: new(true)}}
+		}
+		return c
+	}
+	tests := []struct {
+		name  string
+		quota *corev1.ResourceQuota
+		write
+		want string
+	}{
+		{"devices of a class as what they serve", quotaOf(list("requests.example.com/gpu", "3")), write{obj: devices(2)},
+			`resourceclaims.resource.k8s.io "r" is forbidden: exceeded quota: q, requested: requests.example.com/gpu=2, used: requests.example.com/gpu=2, limited: requests.example.com/gpu=3`},
+		{"devices of a class by its name", quotaOf(list("requests.deviceclass.resource.kubernetes.io/gpu", "1")), write{obj: devices(2)},
+			`resourceclaims.resource.k8s.io "r" is forbidden: exceeded quota: q, requested: requests.deviceclass.resource.kubernetes.io/gpu=2, used: requests.deviceclass.resource.kubernetes.io/gpu=0, limited: requests.deviceclass.resource.kubernetes.io/gpu=1`},
+		{"devices that were counted with their pod", quotaOf(list("requests.example.com/gpu", "2")), write{obj: devices(2, consumer)}, ""},
+		{"pods that ask for devices of a class", quotaOf(list("requests.deviceclass.resource.kubernetes.io/gpu", "1")),
+			write{obj: pod(resources(list("deviceclass.resource.kubernetes.io/gpu", "2"), list("deviceclass.resource.kubernetes.io/gpu", "2")))},
+			`pods "p" is forbidden: exceeded quota: q, requested: requests.deviceclass.resource.kubernetes.io/gpu=2, used: requests.deviceclass.resource.kubernetes.io/gpu=0, limited: requests.deviceclass.resource.kubernetes.io/gpu=1`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			checkError(t, newWorld(t, nil, class, consumer, tt.quota).run(t, tt.attributes(t), false), tt.want)
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa/internal/apis"
+	"proa/internal/egress"
 	"proa/internal/store"
 	"proa/internal/store/backend"
 )
@@ -24,6 +25,8 @@ type Config struct {
 	// ByAddress leads calls of conversion webhooks to the addresses of Services, not
 	// to their endpoints.
 	ByAddress bool
+	// Egress opens the connections to them.
+	Egress egress.Dialers
 }
 
 // Definitions keep the catalogue as the stored CustomResourceDefinitions say.
@@ -43,7 +46,7 @@ func New(c Config) (*Definitions, error) {
 	if c.Store == nil || c.Catalogue == nil {
 		return nil, errors.New("apiextensions: a store and a catalogue are required")
 	}
-	d := &Definitions{store: c.Store, catalogue: c.Catalogue, services: backend.Resolver{Store: c.Store, ByAddress: c.ByAddress}, installed: map[string]*definition{}, ahead: map[string]string{}}
+	d := &Definitions{store: c.Store, catalogue: c.Catalogue, services: backend.Resolver{Store: c.Store, ByAddress: c.ByAddress, Egress: c.Egress}, installed: map[string]*definition{}, ahead: map[string]string{}}
 	d.reload()
 	return d, nil
 }

@@ -82,7 +82,7 @@ func newWebhookConverter(d *definition, services backend.Resolver) (*webhookConv
 	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute}
 	switch s := c.ClientConfig.Service; {
 	case c.ClientConfig.URL != nil:
-		w.url = *c.ClientConfig.URL
+		w.url, transport.DialContext = *c.ClientConfig.URL, services.Egress.ControlPlane
 	case s != nil:
 		port := int32(443)
 		if s.Port != nil {
@@ -95,12 +95,16 @@ func newWebhookConverter(d *definition, services backend.Resolver) (*webhookConv
 			to.Path = *s.Path
 		}
 		w.url = to.String()
+		dial := services.Egress.Cluster
+		if dial == nil {
+			dial = new(net.Dialer).DialContext
+		}
 		transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
 			address, err := services.Pick(s.Namespace, s.Name, port)
 			if err != nil {
 				return nil, err
 			}
-			return new(net.Dialer).DialContext(ctx, network, address)
+			return dial(ctx, network, address)
 		}
 	default:
 		return nil, fmt.Errorf("conversion webhook of %s has neither url nor service", d.object.Name)

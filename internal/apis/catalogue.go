@@ -204,6 +204,8 @@ type Subresource struct {
 	// autoscaling/v1 Scale, policy/v1 Eviction, authentication.k8s.io/v1 TokenRequest.
 	Group, Version, Kind string
 	New                  func() Object // nil: the parent's New
+	// Accepts are further versions that the body may be in. Only New and ToHub count.
+	Accepts []Served
 
 	Verbs []string // "get", "patch", "update" for status and scale; "create" for binding...
 

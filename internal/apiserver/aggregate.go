@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"proa/internal/apis"
 	"proa/internal/apiserver/discovery"
 	"proa/internal/apiserver/openapi"
 )
@@ -50,6 +51,15 @@ func (c *Config) remoteDiscovery() func() *discovery.Remotes {
 		return nil
 	}
 	return c.Aggregator.Discovery
+}
+
+func (c *Config) openAPI(catalogue *apis.Catalogue) openapi.Config {
+	return openapi.Config{
+		Catalogue: catalogue, Version: c.Version.Major + "." + c.Version.Minor, Remotes: c.remoteOpenAPI(),
+		CBOR: c.Features.Enabled(cborServing), Plain: !c.Features.Enabled("OpenAPIEnums"),
+		Issuer:   openapi.Identity{Keys: c.JWKS != nil, Configuration: c.OpenIDConfiguration != nil},
+		Returned: returnsObject,
+	}
 }
 
 func (c *Config) remoteOpenAPI() func() *openapi.Remotes {

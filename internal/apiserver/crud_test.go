@@ -326,3 +326,17 @@ func TestNodesSayNothingOfWhatIsGone(t *testing.T) {
 		t.Errorf("after a patch there is %v: %v", n.Spec.ConfigSource, err)
 	}
 }
+
+func TestEvictionsAreAcceptedInTwoVersions(t *testing.T) {
+	w := newWorld(t)
+	w.do("POST", "/api/v1/namespaces", `{"metadata":{"name":"a"}}`)
+	w.do("POST", "/api/v1/namespaces/a/pods", `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
+	for version, want := range map[string]int{"policy/v1": 201, "policy/v1beta1": 201, "policy/v1beta2": 400} {
+		for _, unknown := range []string{"", `,"unknown":1`} {
+			body := `{"apiVersion":"` + version + `","kind":"Eviction","metadata":{"name":"p"}` + unknown + `}`
+			if resp, answer := w.do("POST", "/api/v1/namespaces/a/pods/p/eviction?dryRun=All", body); resp.StatusCode != want {
+				t.Errorf("%s: %d, want %d: %s", body, resp.StatusCode, want, answer)
+			}
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 
 	"proa/internal/apiserver/slis"
@@ -79,24 +80,26 @@ func (h *health) serve(w http.ResponseWriter, r *http.Request, path string) erro
 	excluded := query["exclude"]
 	var report strings.Builder
 	failed := []string{}
+	unknown := slices.Clone(excluded)
 	for _, c := range h.checks(endpoint) {
+		if slices.Contains(excluded, c.Name) {
+			unknown = slices.DeleteFunc(unknown, func(x string) bool { return x == c.Name })
+			fmt.Fprintf(&report, "[+]%s excluded: ok\n", c.Name)
+			continue
+		}
 		err := c.Check(r.Context())
 		h.slis.Note(endpoint, c.Name, err)
-		switch {
-		case slices.Contains(excluded, c.Name):
-			fmt.Fprintf(&report, "[+]%s excluded: ok\n", c.Name)
-		case err != nil:
+		if err != nil {
 			// The reason is in the log and at the check's own path for those who may.
 			fmt.Fprintf(&report, "[-]%s failed: reason withheld\n", c.Name)
 			failed = append(failed, c.Name)
-		default:
-			fmt.Fprintf(&report, "[+]%s ok\n", c.Name)
+			continue
 		}
+		fmt.Fprintf(&report, "[+]%s ok\n", c.Name)
 	}
-	for _, x := range excluded {
-		if !slices.ContainsFunc(h.checks(endpoint), func(c Check) bool { return c.Name == x }) {
-			fmt.Fprintf(&report, "warn: some health checks cannot be excluded: no matches for %q\n", x)
-		}
+	if len(unknown) > 0 {
+		slices.Sort(unknown)
+		fmt.Fprintf(&report, "warn: some health checks cannot be excluded: no matches for %s\n", quoted(slices.Compact(unknown)))
 	}
 	if len(failed) > 0 {
 		w.WriteHeader(http.StatusInternalServerError)
@@ -128,4 +131,12 @@ func (h *health) serveOne(w http.ResponseWriter, r *http.Request, endpoint, name
 	}
 	w.Header().Del("Content-Type")
 	return errNoPath
+}
+
+func quoted(names []string) string {
+	list := make([]string, len(names))
+	for i, name := range names {
+		list[i] = strconv.Quote(name)
+	}
+	return strings.Join(list, ",")
 }

@@ -321,7 +321,7 @@ func TestRequestMetrics(t *testing.T) {
 	end()
 	const about = `component="apiserver",%sgroup="",resource="configmaps",scope="%s",subresource="",verb="%s",version="v1"`
 	for _, line := range []string{
-		`apiserver_request_total{code="201",component="apiserver",dry_run="",group="",resource="configmaps",scope="namespace",subresource="",verb="POST",version="v1"} 1`,
+		`apiserver_request_total{code="201",component="apiserver",dry_run="",group="",resource="configmaps",scope="resource",subresource="",verb="POST",version="v1"} 1`,
 		`apiserver_request_total{code="200",component="apiserver",dry_run="All",group="",resource="configmaps",scope="resource",subresource="",verb="APPLY",version="v1"} 1`,
 		`apiserver_request_duration_seconds_count{` + fmt.Sprintf(about, `dry_run="",`, "namespace", "LIST") + `} 1`,
 		`apiserver_request_sli_duration_seconds_count{` + fmt.Sprintf(about, "", "namespace", "LIST") + `} 1`,

@@ -267,7 +267,7 @@ func (s *Server) subjectOf(r *http.Request, info *request.Info) subject {
 	}
 	what.group, what.version, what.resource, what.subresource = info.Group, info.Version, info.Resource, info.Subresource
 	switch {
-	case info.Name != "":
+	case info.Name != "" || info.Verb == "create":
 		what.scope = "resource"
 	case info.Namespace != "":
 		what.scope = "namespace"

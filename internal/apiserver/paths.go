@@ -13,8 +13,12 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"proa/internal/apis"
 	"proa/internal/apiserver/fairness"
+	"proa/internal/apiserver/negotiate"
 	"proa/internal/apiserver/request"
 	"proa/internal/verbosity"
 )
@@ -33,6 +37,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case err == nil:
+	case errors.Is(err, errNoPath) && s.ofCustom(info):
+		s.fail(w, r, apierrors.NewNotFound(schema.GroupResource{Group: info.Group, Resource: info.Resource}, info.Name))
 	case errors.Is(err, errNoPath) && s.ofBuiltInGroup(info.Path):
 		s.fail(w, r, errNotFound)
 	case errors.Is(err, errNoPath):
@@ -42,6 +48,12 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	default:
 		s.fail(w, r, err)
 	}
+}
+
+// ofCustom says whether a path is below that of a custom resource that is served.
+func (s *Server) ofCustom(info *request.Info) bool {
+	v, ok := s.catalogue.Lookup(schema.GroupVersionResource{Group: info.Group, Version: info.Version, Resource: info.Resource})
+	return ok && v.Custom != nil
 }
 
 // ofBuiltInGroup says whether a path is below that of a group of the server's own:
@@ -100,9 +112,9 @@ func (s *Server) servePath(w http.ResponseWriter, r *http.Request, path string) 
 			return s.serveFlagz(w, r)
 		}
 	case "/openid/v1/jwks":
-		return writeDocument(w, "application/jwk-set+json", s.config.JWKS)
+		return writeDocument(w, r, "application/jwk-set+json", s.config.JWKS)
 	case "/.well-known/openid-configuration":
-		return writeDocument(w, "application/json", s.config.OpenIDConfiguration)
+		return writeDocument(w, r, "application/json", s.config.OpenIDConfiguration)
 	}
 	return errNoPath
 }
@@ -130,12 +142,16 @@ func writeIndented(w io.Writer, obj any) error {
 }
 
 // writeDocument writes a document that others made; clients may cache it.
-func writeDocument(w http.ResponseWriter, contentType string, document func() ([]byte, time.Duration)) error {
+func writeDocument(w http.ResponseWriter, r *http.Request, contentType negotiate.Media, document func() ([]byte, time.Duration)) error {
 	if document == nil {
 		return errNoPath
 	}
+	offered := negotiate.Accepts{Media: []negotiate.Media{contentType}}
+	if _, err := negotiate.Response(r, offered); err != nil && r.Header.Get("Accept") != "" {
+		return offered.Refusal(r, err)
+	}
 	body, maxAge := document()
-	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Content-Type", string(contentType))
 	w.Header().Set("Cache-Control", fmt.Sprintf("public, max-age=%d", int(maxAge.Seconds())))
 	w.Write(body) // a client that is gone needs no answer
 	return nil
@@ -168,7 +184,8 @@ func servePprof(w http.ResponseWriter, r *http.Request, path string) error {
 func (s *Server) paths() []string {
 	set := map[string]bool{
 		"/api": true, "/apis": true, "/openapi/v2": true, "/openapi/v3": true, "/openapi/v3/": true,
-		"/version": true, "/metrics": true, "/metrics/slis": true, "/debug/pprof": true,
+		"/apis/": true, "/version": true, "/metrics": true, "/metrics/slis": true,
+		"/statusz": s.config.Features.Enabled("ComponentStatusz"), "/flagz": s.config.Features.Enabled("ComponentFlagz"),
 	}
 	for _, r := range s.catalogue.All() {
 		if !r.Unserved {
@@ -194,8 +211,10 @@ func (s *Server) paths() []string {
 		set["/.well-known/openid-configuration"] = true
 	}
 	list := make([]string, 0, len(set))
-	for p := range set {
-		list = append(list, p)
+	for p, there := range set {
+		if there {
+			list = append(list, p)
+		}
 	}
 	sort.Strings(list)
 	return list

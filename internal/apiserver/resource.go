@@ -141,7 +141,7 @@ func (c *call) checkVerb(named bool) error {
 	case c.r.Method == http.MethodHead, verb == "":
 		return errNoMethod
 	case verbs != nil && !slices.Contains(verbs, verb):
-		if c.sub != nil && c.custom() {
+		if c.sub != nil && c.custom() || verb == "watch" && c.sub == nil && slices.Contains(verbs, "list") {
 			return apierrors.NewMethodNotSupported(c.view.GroupResource(), verb)
 		}
 		return errNoMethod

@@ -140,6 +140,37 @@ func TestFieldValidation(t *testing.T) {
 	if resp.StatusCode != 400 || !strings.Contains(text, `key \"foo\" already set in map`) || !strings.Contains(text, `unknown field \"foo\"`) {
 		t.Errorf("%d %s", resp.StatusCode, text)
 	}
+	resp, _ = w.do("POST", path, yaml, "Content-Type", "application/yaml")
+	if got := resp.Header.Values("Warning"); resp.StatusCode != 201 || !slices.Equal(got, []string{`299 - "line 5: key \"foo\" already set in map"`, `299 - "unknown field \"foo\""`}) {
+		t.Errorf("%d %q", resp.StatusCode, got)
+	}
+}
+
+func TestAppliesTellOfDuplicateKeys(t *testing.T) {
+	w := newWorld(t)
+	w.configMap("b")
+	path := "/api/v1/namespaces/default/configmaps/a?fieldManager=m&fieldValidation="
+	yaml := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  a: \"1\"\n  a: \"2\"\n  b: \"1\"\n  b: \"2\"\n"
+	twice := []string{`299 - "line 6: key \"a\" already set in map"`, `299 - "line 8: key \"b\" already set in map"`}
+	for _, body := range []string{yaml, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"a":"1","a":"2"}}`} {
+		resp, text := w.do("PATCH", path+"Strict", body, "Content-Type", "application/apply-patch+yaml")
+		if resp.StatusCode != 400 || !strings.Contains(text, "error strict decoding patch: ") || !strings.Contains(text, `key \"a\" already set in map`) {
+			t.Errorf("strictly: %d %s", resp.StatusCode, text)
+		}
+		if resp, _ := w.do("GET", "/api/v1/namespaces/default/configmaps/a", ""); resp.StatusCode != 404 {
+			t.Errorf("what was refused is there: %d", resp.StatusCode)
+		}
+		resp, text = w.do("PATCH", path+"Ignore&dryRun=All", body, "Content-Type", "application/apply-patch+yaml")
+		if got := resp.Header.Values("Warning"); resp.StatusCode != 201 || len(got) != 0 {
+			t.Errorf("ignored: %d %q %s", resp.StatusCode, got, text)
+		}
+	}
+	for _, directive := range []string{"", "Warn"} {
+		resp, text := w.do("PATCH", path+directive+"&dryRun=All", yaml, "Content-Type", "application/apply-patch+yaml")
+		if got := resp.Header.Values("Warning"); resp.StatusCode != 201 || !slices.Equal(got, twice) || !strings.Contains(text, `"a":"2"`) {
+			t.Errorf("%q: %d %q %s", directive, resp.StatusCode, got, text)
+		}
+	}
 }
 
 func TestPrettyAndYAMLAreTheSameDocument(t *testing.T) {
@@ -366,7 +397,13 @@ func TestWatchOverWebSocket(t *testing.T) {
 	tlsConfig.NextProtos = nil
 	dialer := websocket.Dialer{TLSClientConfig: tlsConfig}
 	url := "wss" + strings.TrimPrefix(w.config.Host, "https") + "/api/v1/watch/namespaces/default/configmaps"
-	conn, _, err := dialer.DialContext(t.Context(), url, http.Header{"Authorization": {"Bearer admin"}})
+	for _, origin := range []string{"", "nowhere"} {
+		_, resp, err := dialer.DialContext(t.Context(), url, http.Header{"Authorization": {"Bearer admin"}, "Origin": {origin}})
+		if err == nil || resp == nil || resp.StatusCode != http.StatusForbidden {
+			t.Errorf("from origin %q: %v, %v", origin, resp, err)
+		}
+	}
+	conn, _, err := dialer.DialContext(t.Context(), url, http.Header{"Authorization": {"Bearer admin"}, "Origin": {"https://console.example.com"}})
 	if err != nil {
 		t.Fatal(err)
 	}

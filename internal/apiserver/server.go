@@ -139,6 +139,7 @@ type Server struct {
 	cbor         bool // the gate of CBOR is on
 
 	watches  atomic.Int64 // that are served now
+	busy     atomic.Int64 // of them, those that write or rest after it
 	started  time.Time
 	ending   context.Context // ends when the server is told to stop
 	end      context.CancelFunc
@@ -168,7 +169,7 @@ func New(c Config) (*Server, error) {
 	s := &Server{
 		config: c, catalogue: catalogue,
 		discovery: discovery.New(discovery.Config{Catalogue: catalogue, Address: c.Address, Remotes: c.remoteDiscovery(), CBOR: c.Features.Enabled(cborServing)}),
-		openapi:   openapi.New(openapi.Config{Catalogue: catalogue, Version: c.Version.Major + "." + c.Version.Minor, Remotes: c.remoteOpenAPI()}),
+		openapi:   openapi.New(c.openAPI(catalogue)),
 		connect:   connect.New(c.Kubelet),
 		cbor:      c.Features.Enabled(cborServing),
 	}
@@ -249,7 +250,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	serve := func() error { return server.Serve(l) }
 	if s.config.TLS != nil {
 		s.secure(server)
-		serve = func() error { return server.ServeTLS(l, "", "") }
+		serve = func() error { return server.ServeTLS(http2.Corked(l), "", "") }
 	}
 	done := make(chan error, 1)
 	go func() { done <- serve() }()

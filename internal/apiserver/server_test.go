@@ -243,6 +243,7 @@ func TestFixedPaths(t *testing.T) {
 		{"/livez?verbose", 200, "[+]ping ok\n[+]store ok\nlivez check passed\n"},
 		{"/readyz", 500, "[+]ping ok\n[+]store ok\n[-]caches failed: reason withheld\n[+]shutdown ok\nreadyz check failed\n"},
 		{"/readyz?exclude=caches", 200, "ok"},
+		{"/readyz?verbose&exclude=caches&exclude=b&exclude=a&exclude=b", 200, "[+]ping ok\n[+]store ok\n[+]caches excluded: ok\n[+]shutdown ok\nwarn: some health checks cannot be excluded: no matches for \"a\",\"b\"\nreadyz check passed\n"},
 		{"/readyz/caches", 500, "internal server error: empty\n"},
 		{"/livez/ping", 200, "ok"},
 		{"/healthz/nothing", 404, "404 page not found\n"},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -14,13 +15,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"proa/internal/apiserver/codec"
 	"proa/internal/apiserver/negotiate"
 	"proa/internal/apiserver/registry"
 	"proa/internal/apiserver/table"
-	"proa/internal/store"
 )
 
 // watch streams changes until its time is up, the client leaves or the server stops.
@@ -110,25 +109,40 @@ func (s *stream) serveHTTP(ctx context.Context, w *registry.Watch) error {
 			s.end(s.w, err)
 			return nil
 		}
-		if s.send(events) != nil || control.Flush() != nil {
+		if s.tell(ctx, w, events, control) != nil {
 			return nil // the client is gone
 		}
+	}
+}
+
+// tell writes events and rests, unless there is more of the first state to tell.
+func (s *stream) tell(ctx context.Context, w *registry.Watch, events []registry.Event, control *http.ResponseController) error {
+	s.s.busy.Add(1)
+	defer s.s.busy.Add(-1)
+	if err := s.send(events); err != nil {
+		return err
+	}
+	if err := control.Flush(); err != nil {
+		return err
+	}
+	if w.Begun() {
 		s.rest(ctx)
 	}
+	return nil
 }
 
 // Bounds of the rest between two writes to one watcher.
 const (
-	restEach = 20 * time.Microsecond // about what a write costs
-	minRest  = 2 * time.Millisecond  // less is not worth a timer
-	maxRest  = 50 * time.Millisecond
+	restEach = 100 * time.Microsecond // some times what a write costs
+	minRest  = 2 * time.Millisecond   // less is not worth a timer
+	maxRest  = 100 * time.Millisecond
 )
 
-// rest lets events gather while many watch: what is written to all of them
-// then takes one processor at most, and what comes fast travels together. An event
-// that comes after a pause is not held up.
+// rest lets events gather while many watches have something to tell: writing to all of
+// them then takes a part of one processor at most, and what comes fast travels
+// together. An event that comes after a pause is not held up.
 func (s *stream) rest(ctx context.Context) {
-	d := restOf(s.s.watches.Load())
+	d := restOf(s.s.busy.Load())
 	if d == 0 {
 		return
 	}
@@ -140,9 +154,10 @@ func (s *stream) rest(ctx context.Context) {
 	}
 }
 
-// restOf is how long each of so many watches rests.
-func restOf(watches int64) time.Duration {
-	d := min(time.Duration(watches)*restEach, maxRest)
+// restOf is how long each of so many watches rests that write or rest now. Those that
+// wait for something to tell are not among them.
+func restOf(busy int64) time.Duration {
+	d := min(time.Duration(busy)*restEach, maxRest)
 	if d < minRest {
 		return 0
 	}
@@ -153,8 +168,46 @@ func restOf(watches int64) time.Duration {
 // of a long initial list.
 const mostChanges = 256
 
+// initial is a part of what a watch begins with, between encoding and the network.
+type initial struct {
+	frames []byte
+	memo   codec.Memo
+}
+
+var initials = sync.Pool{New: func() any { return new(initial) }}
+
+// sendInitial is send for many objects that are not worth keeping the bytes of.
+func (s *stream) sendInitial(events []registry.Event) error {
+	b := initials.Get().(*initial)
+	defer func() {
+		b.frames = b.frames[:0]
+		b.memo.Reset()
+		if cap(b.frames) <= 4*flushAbove {
+			initials.Put(b)
+		}
+	}()
+	for i := range events {
+		var err error
+		if b.frames, err = s.form.AppendInitial(b.frames, events[i].Type, events[i].Item, &b.memo); err != nil {
+			return s.form.WriteError(s.w, statusOf(err))
+		}
+		if len(b.frames) < 2*flushAbove && i < len(events)-1 {
+			continue
+		}
+		if _, err := s.w.Write(b.frames); err != nil {
+			return err
+		}
+		b.frames = b.frames[:0]
+		b.memo.Reset()
+	}
+	return nil
+}
+
 // send encodes a batch and writes it in few large pieces.
 func (s *stream) send(events []registry.Event) error {
+	if len(events) > mostChanges && s.table == nil {
+		return s.sendInitial(events)
+	}
 	b := frames.Get().(*bytes.Buffer)
 	b.Grow(usualBatch)
 	defer func() {
@@ -163,12 +216,8 @@ func (s *stream) send(events []registry.Event) error {
 			frames.Put(b)
 		}
 	}()
-	write := s.form.WriteEvent
-	if len(events) > mostChanges {
-		write = s.form.WriteInitial
-	}
 	for i := range events {
-		if err := s.encode(b, &events[i], write); err != nil {
+		if err := s.encode(b, &events[i]); err != nil {
 			b.Reset()
 			return s.form.WriteError(s.w, statusOf(err))
 		}
@@ -183,16 +232,9 @@ func (s *stream) send(events []registry.Event) error {
 	return nil
 }
 
-func (s *stream) encode(w io.Writer, e *registry.Event, write func(io.Writer, watch.EventType, *store.Item) error) error {
+func (s *stream) encode(w io.Writer, e *registry.Event) error {
 	if s.table == nil {
-		return write(w, e.Type, e.Item)
-	}
-	if e.Type == watch.Bookmark {
-		row, err := s.table.Bookmark(e.Item.Object.GetResourceVersion())
-		if err != nil {
-			return err
-		}
-		return s.form.WriteOther(w, e.Type, s.table.Kind(), row)
+		return s.form.WriteEvent(w, e.Type, e.Item)
 	}
 	row, err := s.table.Event(e.Item, !s.rows)
 	if err != nil {
@@ -209,7 +251,7 @@ func (s *stream) last(to io.Writer, w *registry.Watch) {
 		return
 	}
 	if e, ok := w.Last(); ok {
-		s.encode(to, &e, s.form.WriteEvent) // a client that is gone needs none
+		s.encode(to, &e) // a client that is gone needs none
 	}
 }
 
@@ -221,9 +263,16 @@ func (s *stream) end(w io.Writer, err error) {
 	s.form.WriteError(w, statusOf(err)) // a client that is gone needs no reason
 }
 
+// namesOrigin is upstream's rule: a page from anywhere may watch, as it has to show a
+// token that browsers do not add by themselves, but it must say where it is from.
+func namesOrigin(r *http.Request) bool {
+	_, err := url.ParseRequestURI(r.Header.Get("Origin"))
+	return err == nil
+}
+
 // serveWebSocket sends each event as a message of its own.
 func (s *stream) serveWebSocket(ctx context.Context, cancel context.CancelFunc, w *registry.Watch) error {
-	upgrader := websocket.Upgrader{WriteBufferPool: &sync.Pool{}}
+	upgrader := websocket.Upgrader{WriteBufferPool: &sync.Pool{}, CheckOrigin: namesOrigin}
 	conn, err := upgrader.Upgrade(s.w, s.r, nil)
 	if err != nil {
 		return nil // the upgrader has answered
@@ -266,7 +315,7 @@ func (s *stream) serveWebSocket(ctx context.Context, cancel context.CancelFunc, 
 		}
 		for i := range events {
 			var b bytes.Buffer
-			if err := s.encode(&b, &events[i], s.form.WriteEvent); err != nil {
+			if err := s.encode(&b, &events[i]); err != nil {
 				return nil
 			}
 			if err := conn.WriteMessage(kind, s.message(b.Bytes())); err != nil {

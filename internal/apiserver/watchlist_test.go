@@ -64,3 +64,17 @@ func TestStreamingListsTakeBoundedMemory(t *testing.T) {
 		}
 	}
 }
+
+func TestTablesTellTheEndOfTheInitialList(t *testing.T) {
+	w := newWorld(t)
+	resp, end := w.open("/api/v1/configmaps?watch=1&timeoutSeconds=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+		"application/json;as=Table;v=v1;g=meta.k8s.io")
+	defer end()
+	events := bufio.NewScanner(resp.Body)
+	for events.Scan() {
+		if strings.HasPrefix(events.Text(), `{"type":"BOOKMARK"`) && strings.Contains(events.Text(), `"k8s.io/initial-events-end":"true"`) {
+			return
+		}
+	}
+	t.Error("no row says that the list is complete")
+}

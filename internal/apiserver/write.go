@@ -14,11 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/audit"
-	"k8s.io/apiserver/pkg/warning"
 
 	"proa/internal/apis"
 	"proa/internal/apiserver/codec"
 	"proa/internal/apiserver/negotiate"
+	"proa/internal/apiserver/wire"
 	"proa/internal/store"
 )
 
@@ -74,7 +74,7 @@ func (c *call) readObject(fieldValidation string) (apis.Object, error) {
 	if body.IsUnstructured() {
 		obj, complaints, err = codec.DecodeCustom(data, m, body, fieldValidation)
 	} else {
-		obj, complaints, err = codec.Decode(data, m, body.GroupVersionKind, body.New(), fieldValidation)
+		obj, complaints, err = c.decodeBody(data, m, body, fieldValidation)
 	}
 	if err != nil {
 		return nil, err
@@ -83,9 +83,7 @@ func (c *call) readObject(fieldValidation string) (apis.Object, error) {
 		return nil, err
 	}
 	c.auditRequest(obj)
-	for _, text := range complaints {
-		warning.AddWarning(c.r.Context(), "", text)
-	}
+	wire.Warn(c.r.Context(), complaints...)
 	if c.sub != nil && c.sub.New != nil {
 		return obj, nil
 	}
@@ -94,6 +92,22 @@ func (c *call) readObject(fieldValidation string) (apis.Object, error) {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	return hub, nil
+}
+
+// decodeBody reads a body in its version or one that a subresource accepts beside it.
+func (c *call) decodeBody(data []byte, m negotiate.Media, body wire.Form, fieldValidation string) (apis.Object, []string, error) {
+	obj, complaints, err := codec.Decode(data, m, body.GroupVersionKind, body.New(), fieldValidation)
+	if err == nil || c.sub == nil {
+		return obj, complaints, err
+	}
+	for _, other := range c.sub.Accepts {
+		kind := schema.GroupVersionKind{Group: other.Group, Version: other.Version, Kind: other.Kind}
+		if served, complaints, err := codec.Decode(data, m, kind, other.New(), fieldValidation); err == nil {
+			obj, err := other.ToHub(served)
+			return obj, complaints, err
+		}
+	}
+	return nil, nil, err
 }
 
 func (c *call) create() error {
@@ -269,7 +283,7 @@ func (c *call) delete() error {
 	if !removed && opts.OrphanDependents != nil && !*opts.OrphanDependents { //nolint:staticcheck // what old clients ask for
 		code = http.StatusAccepted
 	}
-	if item == nil || removed && !returnsDeleted[c.view.GroupResource()] {
+	if item == nil || removed && !returnsObject(c.body().GroupVersion().WithResource(c.view.Plural)) {
 		return c.writeStatusAs(code, deletedStatus(c.view, item, c.req.Name, code))
 	}
 	return c.writeItem(code, item)
@@ -285,6 +299,13 @@ var returnsDeleted = map[schema.GroupResource]bool{
 	{Group: "storage.k8s.io", Resource: "volumeattributesclasses"}: true,
 	{Group: "resource.k8s.io", Resource: "deviceclasses"}:          true, {Group: "resource.k8s.io", Resource: "resourceclaims"}: true,
 	{Group: "resource.k8s.io", Resource: "resourceclaimtemplates"}: true, {Group: "resource.k8s.io", Resource: "resourceslices"}: true,
+	{Group: "resource.k8s.io", Resource: "devicetaintrules"}: true, {Group: "resource.k8s.io", Resource: "resourcepoolstatusrequests"}: true,
+}
+
+// returnsObject says whether a delete in a version answers with the object. That
+// of device taint rules does not since they are stable.
+func returnsObject(gvr schema.GroupVersionResource) bool {
+	return returnsDeleted[gvr.GroupResource()] && (gvr.Resource != "devicetaintrules" || gvr.Version != "v1")
 }
 
 func deletedStatus(view apis.View, item *store.Item, name string, code int) *metav1.Status {

@@ -19,7 +19,7 @@ func TestStatuszAndFlagz(t *testing.T) {
 		contentType        string
 		want               []string
 	}{
-		{"text", "/statusz", "", 200, "text/plain; charset=utf-8", []string{"\napiserver statusz\nWarning: ", "Started: ", "Up: 0 hr 00 min ", "Binary version: 1.37.", "Emulation version: 1.37\n", "Paths: /debug /healthz /livez /metrics /readyz /version\n"}},
+		{"text", "/statusz", "", 200, "text/plain; charset=utf-8", []string{"\napiserver statusz\nWarning: ", "Started: ", "Up: 0 hr 00 min ", "Binary version: 1.37.", "Emulation version: 1.37\n", "Paths: /flagz /healthz /livez /metrics /readyz /statusz /version\n"}},
 		{"text for a browser", "/statusz", "text/html,*/*;q=0.8", 200, "text/plain; charset=utf-8", []string{"apiserver statusz"}},
 		{"an object", "/statusz", "application/json;as=Statusz;v=v1beta1;g=config.k8s.io", 200, "application/json", []string{`"kind":"Statusz"`, `"apiVersion":"config.k8s.io/v1beta1"`, `"metadata":{"name":"apiserver"}`, `"uptimeSeconds":`, `"emulationVersion":"1.37"`, `"/livez"`}},
 		{"an object in YAML", "/statusz", "application/yaml;as=Statusz;v=v1alpha1;g=config.k8s.io", 200, "application/yaml", []string{"kind: Statusz", "apiVersion: config.k8s.io/v1alpha1"}},

@@ -8,6 +8,7 @@ import (
 	"crypto"
 	"crypto/x509"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -25,6 +26,7 @@ import (
 	"proa/internal/auth/rbac"
 	"proa/internal/auth/token"
 	"proa/internal/configfile"
+	"proa/internal/egress"
 	"proa/internal/store"
 )
 
@@ -49,6 +51,12 @@ type Config struct {
 	// the certificate's common name; empty: any.
 	FrontProxyCA    *x509.CertPool
 	FrontProxyNames []string
+	// FrontProxyCAFile is to FrontProxyCA what ClientCAFile is to ClientCA.
+	FrontProxyCAFile string
+	FrontProxyCAData []byte
+	// Trusts is told what a file of authorities holds now, in PEM, when it has changed:
+	// nil for the file that has not. Nil: nobody asks.
+	Trusts func(clientCA, frontProxyCA []byte)
 	// FrontProxyHeaders are the names of these headers; empty ones are upstream's.
 	FrontProxyHeaders Headers
 
@@ -83,6 +91,9 @@ type Config struct {
 	NoAnonymous    bool
 	AnonymousPaths []string
 
+	// Egress opens the connections to webhooks and to outside issuers.
+	Egress egress.Dialers
+
 	// Authorization says which authorizers are asked, in order; by default Node,
 	// RBAC. Modes names them where none of them is a webhook.
 	Authorization chain.Config
@@ -110,7 +121,9 @@ type Auth struct {
 	// Tokens issues and verifies service account tokens and publishes their keys.
 	Tokens *token.Service
 
-	config  Config
+	config       Config
+	frontProxyCA atomic.Pointer[x509.CertPool]
+
 	chain   *chain.Chain
 	tokens  authenticator.Token
 	clients *clientcert.Authenticator // nil without authorities
@@ -166,12 +179,15 @@ func (a *Auth) issuer(c Config) (err error) {
 func (a *Auth) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.chain.Run(ctx) })
-	if a.config.ClientCAFile != "" {
-		f := &configfile.Follower{
-			Path: a.config.ClientCAFile, Loaded: a.config.ClientCAData, Clock: ticking(a.config.Clock), Apply: a.trustClients,
+	follow := func(file string, loaded []byte, apply func(context.Context, []byte) error) {
+		if file == "" {
+			return
 		}
+		f := &configfile.Follower{Path: file, Loaded: loaded, Clock: ticking(a.config.Clock), Apply: apply}
 		g.Go(func() error { return f.Run(ctx) })
 	}
+	follow(a.config.ClientCAFile, a.config.ClientCAData, a.trustClients)
+	follow(a.config.FrontProxyCAFile, a.config.FrontProxyCAData, a.trustFrontProxies)
 	if a.jwt != nil {
 		g.Go(func() error { return a.jwt.Run(ctx) })
 	}
@@ -184,16 +200,42 @@ func (a *Auth) Run(ctx context.Context) error {
 
 // trustClients believes the authorities of a file from now on.
 func (a *Auth) trustClients(_ context.Context, data []byte) error {
-	certificates, err := cert.ParseCertsPEM(data)
+	roots, err := authorities(data)
 	if err != nil {
 		return err
+	}
+	a.clients.Trust(roots)
+	a.tell(data, nil)
+	return nil
+}
+
+// trustFrontProxies believes the headers of others from now on.
+func (a *Auth) trustFrontProxies(_ context.Context, data []byte) error {
+	roots, err := authorities(data)
+	if err != nil {
+		return err
+	}
+	a.frontProxyCA.Store(roots)
+	a.tell(nil, data)
+	return nil
+}
+
+func (a *Auth) tell(clientCA, frontProxyCA []byte) {
+	if a.config.Trusts != nil {
+		a.config.Trusts(clientCA, frontProxyCA)
+	}
+}
+
+func authorities(data []byte) (*x509.CertPool, error) {
+	certificates, err := cert.ParseCertsPEM(data)
+	if err != nil {
+		return nil, err
 	}
 	roots := x509.NewCertPool()
 	for _, c := range certificates {
 		roots.AddCert(c)
 	}
-	a.clients.Trust(roots)
-	return nil
+	return roots, nil
 }
 
 // ClientCAs are the authorities of client certificates now, nil for none.

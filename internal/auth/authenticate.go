@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/group"
@@ -39,7 +40,8 @@ func (a *Auth) authenticators(c Config) error {
 	bearer := authenticated{tokenunion.New(tokens...)}
 	var methods []authenticator.Request
 	if c.FrontProxyCA != nil {
-		methods = append(methods, frontProxy(c))
+		a.frontProxyCA.Store(c.FrontProxyCA)
+		methods = append(methods, a.frontProxy(c))
 	}
 	if c.ClientCA != nil {
 		a.clients = clientcert.New(c.ClientCA, c.Clock)
@@ -74,7 +76,7 @@ func (a *Auth) tokenAuthenticators(c Config) ([]authenticator.Token, error) {
 	list = append(list, a.Tokens, authenticator.WrapAudienceAgnosticToken(audiences, bootstraptoken.New(c.Store, c.Clock)))
 	if c.JWT != nil {
 		config := *c.JWT
-		config.Audiences, config.OwnIssuers, config.Clock = audiences, a.Tokens.Issuers(), ticking(c.Clock)
+		config.Audiences, config.OwnIssuers, config.Clock, config.Egress = audiences, a.Tokens.Issuers(), ticking(c.Clock), c.Egress
 		var err error
 		if a.jwt, err = jwt.New(config); err != nil {
 			return nil, fmt.Errorf("authentication configuration: %w", err)
@@ -83,7 +85,7 @@ func (a *Auth) tokenAuthenticators(c Config) ([]authenticator.Token, error) {
 		list = append(list, cache.New(a.jwt, true, believed, 0))
 	}
 	if c.TokenWebhook.Kubeconfig != "" {
-		hook, err := tokenWebhook(c.TokenWebhook, audiences)
+		hook, err := tokenWebhook(c.TokenWebhook, audiences, c.Egress.ControlPlane)
 		if err != nil {
 			return nil, fmt.Errorf("token webhook: %w", err)
 		}
@@ -92,8 +94,8 @@ func (a *Auth) tokenAuthenticators(c Config) ([]authenticator.Token, error) {
 	return list, nil
 }
 
-func tokenWebhook(c TokenWebhook, audiences authenticator.Audiences) (authenticator.Token, error) {
-	config, err := remote.Config(c.Kubeconfig, 0)
+func tokenWebhook(c TokenWebhook, audiences authenticator.Audiences, dial utilnet.DialFunc) (authenticator.Token, error) {
+	config, err := remote.Config(c.Kubeconfig, 0, dial)
 	if err != nil {
 		return nil, err
 	}
@@ -107,10 +109,10 @@ func tokenWebhook(c TokenWebhook, audiences authenticator.Audiences) (authentica
 
 // frontProxy believes the identity headers of requests whose certificate the
 // front proxy CA signed.
-func frontProxy(c Config) authenticator.Request {
+func (a *Auth) frontProxy(c Config) authenticator.Request {
 	verify := func() (x509.VerifyOptions, bool) {
 		return x509.VerifyOptions{
-			Roots: c.FrontProxyCA, CurrentTime: c.Clock.Now(),
+			Roots: a.frontProxyCA.Load(), CurrentTime: c.Clock.Now(),
 			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		}, true
 	}

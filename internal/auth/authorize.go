@@ -18,7 +18,7 @@ func (a *Auth) authorizers(c Config) (err error) {
 	config := c.Authorization
 	config.RBAC = a.RBAC
 	config.Node = node.New(c.Store)
-	config.Clock = ticking(c.Clock)
+	config.Clock, config.Dial = ticking(c.Clock), c.Egress.ControlPlane
 	if config.Authorization == nil {
 		config.Authorization = Authorizers(c.Modes...)
 	}

@@ -21,14 +21,16 @@ import (
 )
 
 // NewHTTP returns the transport of a component that runs apart from the server.
-// Built-in kinds travel as protobuf. The object kinds it can read are those of
-// catalogue.
+// Built-in kinds travel as protobuf unless config says otherwise. The object kinds it
+// can read are those of catalogue.
 func NewHTTP(config *rest.Config, catalogue *apis.Catalogue) (API, error) {
 	c := rest.CopyConfig(config)
 	c.GroupVersion = &schema.GroupVersion{}
 	c.NegotiatedSerializer = newCodecs()
-	c.ContentType = runtime.ContentTypeProtobuf
-	c.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	if c.ContentType == "" {
+		c.ContentType = runtime.ContentTypeProtobuf
+		c.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	}
 	if c.QPS == 0 {
 		c.QPS = -1 // the server's fairness limits, not the client
 	}

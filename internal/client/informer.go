@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sort"
 	"strconv"
 	"sync"
@@ -271,12 +272,14 @@ func (i *reflected[T]) set(obj T, deleted bool) {
 		i.mu.Unlock()
 		return
 	}
-	if had {
+	switch {
+	case had && deleted:
 		i.unindexLocked(key, old)
-	}
-	if deleted {
 		delete(i.objects, key)
-	} else {
+	case had:
+		i.objects[key] = obj
+		i.reindexLocked(key, old, obj)
+	case !deleted:
 		i.objects[key] = obj
 		i.indexLocked(key, obj)
 	}
@@ -312,24 +315,42 @@ func (i *reflected[T]) replaceMissing(initial map[types.NamespacedName]struct{})
 
 func (i *reflected[T]) indexLocked(key types.NamespacedName, obj T) {
 	for _, idx := range i.indexes {
-		for _, value := range idx.values(obj) {
-			keys := idx.byKey[value]
-			if keys == nil {
-				keys = map[types.NamespacedName]struct{}{}
-				idx.byKey[value] = keys
-			}
-			keys[key] = struct{}{}
-		}
+		idx.add(key, idx.values(obj))
 	}
 }
 
 func (i *reflected[T]) unindexLocked(key types.NamespacedName, obj T) {
 	for _, idx := range i.indexes {
-		for _, value := range idx.values(obj) {
-			delete(idx.byKey[value], key)
-			if len(idx.byKey[value]) == 0 {
-				delete(idx.byKey, value)
-			}
+		idx.remove(key, idx.values(obj))
+	}
+}
+
+// reindexLocked follows an update. Most change nothing that an index is about.
+func (i *reflected[T]) reindexLocked(key types.NamespacedName, old, obj T) {
+	for _, idx := range i.indexes {
+		if was, is := idx.values(old), idx.values(obj); !slices.Equal(was, is) {
+			idx.remove(key, was)
+			idx.add(key, is)
+		}
+	}
+}
+
+func (idx *objectIndex[T]) add(key types.NamespacedName, values []string) {
+	for _, value := range values {
+		keys := idx.byKey[value]
+		if keys == nil {
+			keys = map[types.NamespacedName]struct{}{}
+			idx.byKey[value] = keys
+		}
+		keys[key] = struct{}{}
+	}
+}
+
+func (idx *objectIndex[T]) remove(key types.NamespacedName, values []string) {
+	for _, value := range values {
+		delete(idx.byKey[value], key)
+		if len(idx.byKey[value]) == 0 {
+			delete(idx.byKey, value)
 		}
 	}
 }

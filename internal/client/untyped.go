@@ -15,7 +15,12 @@ import (
 	"k8s.io/utils/clock"
 )
 
-const retryInterval = time.Second
+// A watch that fails is tried again after shortestPause, then after twice as long each
+// time, up to longestPause; one that lasted or brought news begins anew.
+const (
+	shortestPause = time.Second
+	longestPause  = 30 * time.Second
+)
 
 // Follower tells of every object of one kind, whichever the API serves, and of
 // every change to them. It keeps nothing itself. Its functions are called one at
@@ -44,10 +49,14 @@ func (f *Follower) Run(ctx context.Context) error {
 	if clk == nil {
 		clk = clock.RealClock{}
 	}
-	resume := ""
+	resume, pause := "", shortestPause
 	for ctx.Err() == nil {
+		before, begun := resume, clk.Now()
 		var err error
 		resume, err = f.watch(ctx, resume)
+		if resume != before || clk.Since(begun) > longestPause {
+			pause = shortestPause
+		}
 		if err == nil || ctx.Err() != nil {
 			continue
 		}
@@ -56,14 +65,15 @@ func (f *Follower) Run(ctx context.Context) error {
 			continue
 		}
 		level := slog.LevelWarn
-		if apierrors.IsNotFound(err) { // the kind is not served any more; who follows it will stop
+		if apierrors.IsNotFound(err) || pause > shortestPause { // the kind is not served any more, and who follows it will stop; or it was told
 			level = slog.LevelDebug
 		}
 		slog.Log(ctx, level, "watch ended", "resource", f.Resource.Resource, "err", err)
 		select {
-		case <-clk.After(retryInterval):
+		case <-clk.After(pause):
 		case <-ctx.Done():
 		}
+		pause = min(2*pause, longestPause)
 	}
 	return nil
 }

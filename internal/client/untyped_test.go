@@ -1,9 +1,15 @@
 package client
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -78,5 +84,65 @@ func TestAListTakesThePlaceOfAStreamedOne(t *testing.T) {
 	}
 	if want := []string{"begin", "a", "b", "c", "complete", "reached 7", "no a", "reached 8"}; !slices.Equal(told, want) {
 		t.Errorf("it told %q, want %q", told, want)
+	}
+}
+
+// unwell is an API whose watches fail, the failing ones between those that work.
+type unwell struct {
+	API
+	asked []time.Time
+	works int // the attempt that brings a change before it fails
+	stop  context.CancelFunc
+}
+
+func (u *unwell) Watch(context.Context, Ref, metav1.ListOptions) (Watch, error) {
+	u.asked = append(u.asked, time.Now())
+	switch len(u.asked) {
+	case u.works:
+		return &once{}, nil
+	case 12:
+		u.stop()
+	}
+	return nil, errors.New("out of order")
+}
+
+// once is a watch with an empty state that breaks.
+type once struct{ told bool }
+
+func (o *once) Next(context.Context) ([]Event, error) {
+	if o.told {
+		return nil, errors.New("broken")
+	}
+	o.told = true
+	end := named("", "7").(*corev1.ConfigMap)
+	end.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+	return []Event{{Type: watch.Bookmark, Object: end}}, nil
+}
+
+func (o *once) Stop() {}
+
+func TestAFailingWatchIsTriedLessAndLess(t *testing.T) {
+	var log bytes.Buffer
+	old := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(old)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		api := &unwell{stop: cancel, works: 8}
+		f := Follower{API: api, Resource: corev1.SchemeGroupVersion.WithResource("configmaps"), Begin: func() {}, Complete: func() {}}
+		if err := f.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		var pauses []int
+		for i, at := range api.asked[1:] {
+			pauses = append(pauses, int(at.Sub(api.asked[i]).Seconds()))
+		}
+		if want := []int{1, 2, 4, 8, 16, 30, 30, 1, 2, 4, 8}; !slices.Equal(pauses, want) {
+			t.Errorf("it waited %v seconds, want %v", pauses, want)
+		}
+	})
+	if n := strings.Count(log.String(), "level=WARN"); n != 2 {
+		t.Errorf("%d warnings of two breaks:\n%s", n, log.String())
 	}
 }

@@ -80,7 +80,6 @@ func (cp *controlPlane) checkLeader(name string) controlplane.ComponentCheck {
 
 // controlPlane is what the settings make of a control plane, but for its listener.
 func (s Settings) controlPlane(l Layout, authority *pki.Authority) (c controlplane.Config, err error) {
-	c.Engine = s.Datastore.engine(l)
 	if c.EventTTL, err = s.eventTTL(); err != nil {
 		return c, err
 	}
@@ -121,7 +120,9 @@ func (s Settings) controlPlane(l Layout, authority *pki.Authority) (c controlpla
 		Kubelet: connect.Config{KubeletTLS: &tls.Config{Certificates: []tls.Certificate{kubeletClient}, RootCAs: authority.Cluster.Pool()}},
 		Address: net.JoinHostPort(s.advertised(), strconv.Itoa(s.Port)),
 	}
-	return c, s.applyFlags(&c)
+	err = s.applyFlags(&c)
+	c.Engine = s.Datastore.engine(l, c.Egress.Etcd)
+	return c, err
 }
 
 // applyFlags changes c to what upstream's flags say.

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
 	"proa/internal/apis"
 	"proa/internal/controlplane"
 	"proa/internal/store"
@@ -29,12 +31,12 @@ type Datastore struct {
 func (d Datastore) shared() bool { return len(d.Endpoints) > 0 }
 
 // engine opens it.
-func (d Datastore) engine(l Layout) func(*apis.Catalogue) (store.Engine, error) {
+func (d Datastore) engine(l Layout, dial utilnet.DialFunc) func(*apis.Catalogue) (store.Engine, error) {
 	if !d.shared() {
 		return func(*apis.Catalogue) (store.Engine, error) { return pebble.Open(pebble.Config{Dir: l.Store()}) }
 	}
 	return controlplane.Etcd(etcd.Config{
-		Endpoints: d.Endpoints, Prefix: d.Prefix, CAFile: d.CAFile, CertFile: d.CertFile, KeyFile: d.KeyFile,
+		Endpoints: d.Endpoints, Prefix: d.Prefix, CAFile: d.CAFile, CertFile: d.CertFile, KeyFile: d.KeyFile, Dial: dial,
 	})
 }
 

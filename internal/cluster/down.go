@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"proa/internal/containerd"
+	"proa/internal/kubelet"
 	"proa/internal/network"
 	"proa/internal/payload"
 )
@@ -52,7 +53,7 @@ func Down(ctx context.Context, l Layout, o DownOptions) error {
 	if err := removeFromKubeconfig(l); err != nil {
 		return err
 	}
-	return errors.Join(os.RemoveAll(l.Run), os.RemoveAll(l.Data))
+	return errors.Join(kubelet.RemoveLogLinks(l.Logs()), os.RemoveAll(l.Run), os.RemoveAll(l.Data))
 }
 
 // stopNode takes away what runs below the API, in the order it was built on:

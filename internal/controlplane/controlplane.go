@@ -43,6 +43,7 @@ import (
 	"proa/internal/controllers/clustertrust"
 	"proa/internal/controllers/customresource"
 	"proa/internal/controllers/legacytokentracking"
+	"proa/internal/egress"
 	"proa/internal/store"
 	"proa/internal/store/encryption"
 	"proa/internal/store/etcd"
@@ -80,6 +81,9 @@ type Config struct {
 	// servers) to their addresses, not to their endpoints.
 	ServiceAddresses bool
 
+	// Egress opens the connections of all parts but Engine.
+	Egress egress.Dialers
+
 	// Encryption keeps values unreadable on the disk; without a File they are not.
 	Encryption encryption.Config
 
@@ -110,6 +114,7 @@ type ControlPlane struct {
 	encryption  *encryption.Encryption // nil: nothing is encrypted
 
 	cache      *client.Cache // of what the server's own controllers read
+	trust      *clustertrust.Controller
 	components []component
 }
 
@@ -185,7 +190,7 @@ func (cp *ControlPlane) assemble(ctx context.Context) (err error) {
 	if err := cp.Registry.Serve(&core.ComponentStatuses, componentStatuses{cp}); err != nil {
 		return err
 	}
-	if cp.definitions, err = apiextensions.New(apiextensions.Config{Store: cp.Store, Catalogue: cp.catalogue, ByAddress: cp.config.ServiceAddresses}); err != nil {
+	if cp.definitions, err = apiextensions.New(apiextensions.Config{Store: cp.Store, Catalogue: cp.catalogue, ByAddress: cp.config.ServiceAddresses, Egress: cp.config.Egress}); err != nil {
 		return err
 	}
 	if err := rbac.Bootstrap(ctx, cp.Store, cp.config.Clock); err != nil {
@@ -197,7 +202,7 @@ func (cp *ControlPlane) assemble(ctx context.Context) (err error) {
 	if err := cp.announce(ctx); err != nil {
 		return fmt.Errorf("bootstrap objects: %w", err)
 	}
-	if cp.aggregator, err = aggregator.New(aggregator.Config{Store: cp.Store, Certificate: cp.config.FrontProxy, ByAddress: cp.config.ServiceAddresses, Clock: cp.config.Clock}); err != nil {
+	if cp.aggregator, err = aggregator.New(aggregator.Config{Store: cp.Store, Certificate: cp.config.FrontProxy, ByAddress: cp.config.ServiceAddresses, Egress: cp.config.Egress, Clock: cp.config.Clock}); err != nil {
 		return err
 	}
 	cp.addControllers()
@@ -222,6 +227,8 @@ func (cp *ControlPlane) announce(ctx context.Context) error {
 func (cp *ControlPlane) authConfig() auth.Config {
 	c := cp.config.Auth
 	c.Store, c.Clock = cp.Store, cp.config.Clock
+	c.Egress = cp.config.Egress
+	c.Trusts = func(clientCA, frontProxyCA []byte) { cp.trust.Renew(clientCA, frontProxyCA) }
 	return c
 }
 
@@ -229,7 +236,7 @@ func (cp *ControlPlane) authConfig() auth.Config {
 func (cp *ControlPlane) newChain() (*admission.Chain, error) {
 	mutatingHooks, validatingHooks, err := webhook.New(webhook.Config{
 		Store: cp.Store, Catalogue: cp.catalogue, Authorizer: cp.Auth.Authorizer,
-		Configurations: cp.config.Admission.Configurations, ByAddress: cp.config.ServiceAddresses,
+		Configurations: cp.config.Admission.Configurations, ByAddress: cp.config.ServiceAddresses, Egress: cp.config.Egress,
 	})
 	if err != nil {
 		return nil, err
@@ -282,11 +289,12 @@ func (cp *ControlPlane) handleReviews() {
 func (cp *ControlPlane) addControllers() {
 	cp.cache = client.NewCache(cp.As(user.APIServerUser, user.SystemPrivilegedGroup))
 	c := controllers.Config{Cache: cp.cache, Clock: cp.config.Clock}
+	cp.trust = clustertrust.New(c, cp.config.Trust)
 	cp.components = []component{
 		customresource.New(c, cp.definitions, cp.catalogue),
 		apiservice.NewRegistration(c, cp.catalogue),
 		apiservice.NewAvailability(c, cp.aggregator.Probe),
-		clustertrust.New(c, cp.config.Trust),
+		cp.trust,
 		legacytokentracking.New(c),
 		cp.aggregator,
 		allocations{cp},
@@ -316,6 +324,7 @@ func (cp *ControlPlane) serverConfig() apiserver.Config {
 		c.ClientCAs = cp.Auth.ClientCAs
 	}
 	c.Features, c.Clock = cp.config.Gates, cp.config.Clock
+	c.Kubelet.Dial, c.Audit.Webhook.Dial = cp.config.Egress.Cluster, cp.config.Egress.ControlPlane
 	c.JWKS, c.OpenIDConfiguration = cp.Auth.Tokens.JWKS, cp.Auth.Tokens.Discovery
 	if c.Version.GitVersion == "" {
 		c.Version = KubernetesVersion()

@@ -11,6 +11,7 @@ import (
 	authflags "proa/internal/auth/flags"
 	"proa/internal/cardinality"
 	"proa/internal/configfile"
+	"proa/internal/egress"
 	"proa/internal/tracing"
 )
 
@@ -26,6 +27,7 @@ type Flags struct {
 		file            configfile.Path
 	}
 	endpointRouting bool
+	egress          configfile.Path
 	tracing         configfile.Path
 	metricLabels    cardinality.Flags
 	set             *pflag.FlagSet
@@ -43,6 +45,7 @@ func (f *Flags) Add(fs *pflag.FlagSet) {
 	f.set.StringSliceVar(&f.admission.disable, "disable-admission-plugins", nil, "admission plugins that do not run although they do by default")
 	f.set.Var(&f.admission.file, "admission-control-config-file", "file with an AdmissionConfiguration: configurations of admission plugins")
 	f.set.BoolVar(&f.endpointRouting, "enable-aggregator-routing", true, "call webhooks and extension servers at the endpoints of their Services; false: at the addresses of the Services, which this host has to be able to reach")
+	f.set.Var(&f.egress, "egress-selector-config-file", "file with an EgressSelectorConfiguration: through which proxies the server reaches the cluster, webhooks and etcd")
 	f.set.Var(&f.tracing, "tracing-config-file", "file with a TracingConfiguration: where spans of requests are sent, and of how many")
 	f.metricLabels.Add(f.set)
 	fs.AddFlagSet(f.set)
@@ -68,6 +71,11 @@ func (f *Flags) Apply(c *Config) error {
 		return err
 	}
 	c.ServiceAddresses = !f.endpointRouting
+	if f.egress != "" {
+		if c.Egress, err = egress.Read(string(f.egress)); err != nil {
+			return err
+		}
+	}
 	if c.Server.MetricLabels, err = f.metricLabels.Limits(); err != nil {
 		return err
 	}
@@ -80,7 +88,8 @@ func (f *Flags) Apply(c *Config) error {
 	if err := f.auth.Apply(&c.Auth); err != nil {
 		return err
 	}
-	return f.tellFrontProxy(c)
+	tellFrontProxy(c)
+	return nil
 }
 
 // RequireAccounts says which flags of service account tokens are missing, for a
@@ -88,15 +97,13 @@ func (f *Flags) Apply(c *Config) error {
 func (f *Flags) RequireAccounts() []error { return f.auth.RequireAccounts() }
 
 // tellFrontProxy lets extension servers know the front proxy that the flags name.
-func (f *Flags) tellFrontProxy(c *Config) error {
-	authorities, err := f.auth.FrontProxyAuthorities()
-	if err != nil || authorities == nil {
-		return err
+func tellFrontProxy(c *Config) {
+	if c.Auth.FrontProxyCAFile == "" {
+		return
 	}
 	h := c.Auth.FrontProxyHeaders
-	c.Trust.FrontProxyCA, c.Trust.FrontProxyNames = authorities, c.Auth.FrontProxyNames
+	c.Trust.FrontProxyCA, c.Trust.FrontProxyNames = c.Auth.FrontProxyCAData, c.Auth.FrontProxyNames
 	c.Trust.UserHeaders, c.Trust.UIDHeaders, c.Trust.GroupHeaders, c.Trust.ExtraPrefixes = h.User, h.UID, h.Group, h.ExtraPrefix
-	return nil
 }
 
 // Given returns the flags that were given, as ParseFlags reads them.

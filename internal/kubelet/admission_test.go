@@ -12,6 +12,7 @@ import (
 	apiregistry "proa/internal/apiserver/registry"
 	"proa/internal/client"
 	"proa/internal/kubelet/admit"
+	"proa/internal/kubelet/deviceplugins"
 	"proa/internal/kubelet/node"
 	"proa/internal/store"
 	"proa/internal/store/memory"
@@ -34,7 +35,9 @@ func TestALabelThatJustCameIsSeenBeforeAPodIsRefused(t *testing.T) {
 	agent := node.New(node.Config{API: api, Name: "n"})
 	_, err = agent.Read(t.Context())
 	must(t, err)
-	admits := admission(agent, admit.Rules{})
+	plugins, err := deviceplugins.New(deviceplugins.Config{RootDir: t.TempDir()})
+	must(t, err)
+	admits := admission(agent, admit.Rules{}, devices{plugins: plugins})
 	p := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: map[string]string{"fresh": "yes"}}}
 	if end := admits(t.Context(), p, nil); end == nil || end.Reason != "NodeAffinity" {
 		t.Errorf("without the label: %+v", end)

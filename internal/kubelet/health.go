@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"proa/internal/apis/feature"
+	"proa/internal/kubelet/cgroups"
 	"proa/internal/kubelet/config"
 )
 
@@ -59,6 +60,13 @@ func features(gates feature.Gates) prometheus.Collector {
 		g.WithLabelValues(f.Name, f.Stage).Set(on)
 	}
 	return g
+}
+
+// cgroupVersion is the metric of what the host has: 1 is in maintenance mode (KEP-4569).
+func cgroupVersion() prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kubelet_cgroup_version", Help: "[ALPHA] cgroup version on the hosts.",
+	}, func() float64 { return float64(cgroups.Version()) })
 }
 
 // losingSupport is the metric of a runtime that upstream's release 1.38 no longer

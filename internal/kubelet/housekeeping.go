@@ -62,6 +62,9 @@ func (k *Kubelet) relist(ctx context.Context, p *parts) {
 // listed first and asked about afterwards: a pod has a worker before it has
 // anything else.
 func (k *Kubelet) sweep(p *parts) {
+	if err := p.workers.SweepLinks(); err != nil {
+		k.c.Log.Warn("sweep links of logs", "err", err)
+	}
 	found, err := p.volumes.Orphans(sets.New[types.UID]())
 	if err != nil {
 		k.c.Log.Warn("find orphaned volumes", "err", err)
@@ -73,6 +76,7 @@ func (k *Kubelet) sweep(p *parts) {
 		}
 		found = append(found, groups...)
 	}
+	found = append(found, p.devices.users()...)
 	for _, uid := range found {
 		if !p.workers.Known(uid) {
 			pod := &corev1.Pod{}

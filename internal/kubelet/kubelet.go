@@ -41,6 +41,7 @@ import (
 	"proa/internal/apis"
 	"proa/internal/client"
 	"proa/internal/kubelet/config"
+	"proa/internal/kubelet/watchdog"
 )
 
 // Version is the Kubernetes version this agent behaves as.
@@ -59,6 +60,8 @@ type Config struct {
 	// Configuration is what upstream's agent would be told, defaulted and valid.
 	// Nil: the defaults.
 	Configuration *config.Configuration
+
+	Flags map[string]string // that are in force, for /flagz; secrets are none of them
 
 	RootDir      string // default /var/lib/kubelet
 	LocalVolumes string // where volumes of the class local-path lie; default RootDir/local-path
@@ -83,6 +86,7 @@ type Kubelet struct {
 	ownCache bool
 	pods     *client.Informer[*corev1.Pod]
 	services *client.Informer[*corev1.Service]
+	watchdog *watchdog.Watchdog
 
 	mu    sync.Mutex
 	parts *parts // guarded by mu; nil until the runtime has answered
@@ -105,6 +109,10 @@ func New(c Config) (*Kubelet, error) {
 		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", c.NodeName).String(),
 	})
 	k.services = client.Shared[*corev1.Service](k.c.Cache)
+	var err error
+	if k.watchdog, err = watchdog.New(watchdog.Config{Check: k.well, Clock: k.c.Clock, Log: k.c.Log}); err != nil {
+		return nil, err
+	}
 	k.pods.OnChange(k.podChanged)
 	return k, nil
 }
@@ -137,6 +145,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		g.Go(func() error { return k.c.Cache.Run(ctx) })
 	}
 	g.Go(func() error { return k.run(ctx, g, recorder) })
+	g.Go(func() error { return k.watchdog.Run(ctx) })
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("kubelet: %w", err)
 	}
@@ -152,7 +161,7 @@ func (k *Kubelet) run(ctx context.Context, g *errgroup.Group, recorder record.Ev
 		return err
 	}
 	for _, run := range []func(context.Context) error{
-		p.node.Run, p.workers.Run, p.probes.Run, p.writer.Run, p.volumes.Run, p.rotator.Run, p.collector.Run, p.eviction.Run,
+		p.node.Run, p.workers.Run, p.probes.Run, p.writer.Run, p.volumes.Run, p.bundles.Run, p.certificates.Run, p.devices.claims.Run, p.devices.plugins.Run, p.plugins.Run, p.resources.Run, p.rotator.Run, p.collector.Run, p.eviction.Run,
 	} {
 		g.Go(func() error { return run(ctx) })
 	}
@@ -164,6 +173,17 @@ func (k *Kubelet) run(ctx context.Context, g *errgroup.Group, recorder record.Ev
 	return p.runtime.Follow(ctx, k.c.Clock, func() { k.relist(ctx, p) }, p.workers.Wake, func(err error) {
 		k.c.Log.Warn("runtime events", "err", err)
 	})
+}
+
+// well tells whether the agent does its work. One that still waits for its runtime does.
+func (k *Kubelet) well() error {
+	k.mu.Lock()
+	p := k.parts
+	k.mu.Unlock()
+	if p == nil {
+		return nil
+	}
+	return p.pulse.check()
 }
 
 // serve opens the ports of the node.

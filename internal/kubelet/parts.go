@@ -18,14 +18,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	"k8s.io/utils/ptr"
 
+	"proa/internal/apiserver/zpages"
 	"proa/internal/client"
 	"proa/internal/kubelet/admit"
 	"proa/internal/kubelet/cgroups"
 	"proa/internal/kubelet/config"
 	"proa/internal/kubelet/cri"
 	"proa/internal/kubelet/criconfig"
+	"proa/internal/kubelet/deviceplugins"
+	"proa/internal/kubelet/dra"
 	"proa/internal/kubelet/environment"
 	"proa/internal/kubelet/events"
 	"proa/internal/kubelet/eviction"
@@ -33,6 +37,9 @@ import (
 	"proa/internal/kubelet/logs"
 	"proa/internal/kubelet/node"
 	"proa/internal/kubelet/objects"
+	"proa/internal/kubelet/plugins"
+	"proa/internal/kubelet/podcert"
+	"proa/internal/kubelet/podresources"
 	"proa/internal/kubelet/podworker"
 	"proa/internal/kubelet/probe"
 	"proa/internal/kubelet/server"
@@ -40,6 +47,7 @@ import (
 	"proa/internal/kubelet/stats"
 	"proa/internal/kubelet/status"
 	"proa/internal/kubelet/tokens"
+	"proa/internal/kubelet/trustbundles"
 	"proa/internal/kubelet/userns"
 	"proa/internal/kubelet/volumes"
 )
@@ -54,6 +62,7 @@ type parts struct {
 	eviction  *eviction.Manager // nil while the parts are put together
 	objects   *objects.Cache
 	volumes   *volumes.Manager
+	bundles   *trustbundles.Cache
 	images    *images.Puller
 	collector *images.Collector
 	probes    *probe.Manager
@@ -63,8 +72,14 @@ type parts struct {
 	rotator   *logs.Rotator
 	server    *server.Server
 	userns    *userns.Allocator
-	changed   chan struct{} // pods came or went
-	pulse     *pulse
+
+	certificates *podcert.Manager
+	devices      devices
+	plugins      *plugins.Watcher
+	resources    *podresources.Server
+
+	changed chan struct{} // pods came or went
+	pulse   *pulse
 }
 
 func (k *Kubelet) assemble(ctx context.Context, recorder record.EventRecorder) (*parts, error) {
@@ -99,10 +114,16 @@ func (k *Kubelet) assemble(ctx context.Context, recorder record.EventRecorder) (
 	}
 	p := &parts{runtime: rt, changed: make(chan struct{}, 1), pulse: newPulse(c.Clock, conf.SyncFrequency.Duration)}
 	maxPods := config.Pods(conf, machine.CPUs)
+	if p.devices.plugins, err = deviceplugins.New(deviceplugins.Config{
+		RootDir: c.RootDir, Clock: c.Clock, Log: c.Log,
+		Changed: func(uids ...types.UID) { p.node.Changed(); p.wake(uids) },
+	}); err != nil {
+		return nil, err
+	}
 	p.node = node.New(node.Config{
 		API: c.API, Runtime: rt, Name: c.NodeName, IPs: c.NodeIPs, Labels: c.NodeLabels, Configuration: conf,
 		Cloud: c.Cloud, CloudIPs: c.CloudIPs, PodCIDRs: c.PodCIDRs, RootDir: c.RootDir,
-		MaxPods: maxPods, Reserved: reserved, KeptFree: defence.keptFree, Pressure: p.pressures, Version: Version, Machine: machine,
+		MaxPods: maxPods, Reserved: reserved, KeptFree: defence.keptFree, Devices: p.devices.plugins.Capacity, Pressure: p.pressures, Version: Version, Machine: machine,
 		Recorder: recorder, Clock: c.Clock, Log: c.Log,
 	})
 	if cgroups.Version() == 1 {
@@ -141,7 +162,7 @@ func idsPerPod(c *config.Configuration) uint32 {
 func (k *Kubelet) nodeConfig(m *node.Machine) (*criconfig.Node, error) {
 	c := k.c.Configuration
 	cfg := &criconfig.Node{
-		LogDir: c.PodLogsDir, SeccompDir: filepath.Join(k.c.RootDir, "seccomp"), SeccompDefault: *c.SeccompDefault,
+		LogDir: c.PodLogsDir, LinkDir: containerLogs, SeccompDir: filepath.Join(k.c.RootDir, "seccomp"), SeccompDefault: *c.SeccompDefault,
 		ClusterDNS: c.ClusterDNS, ClusterDomain: c.ClusterDomain, DefaultSysctls: c.DefaultPodSysctls,
 		MemoryCapacity: m.Memory, HugePageSizes: m.HugePageSizes(), EnforceCPUQuota: *c.CPUCFSQuota,
 		KillTogether: cgroups.Version() == 2 && !ptr.Deref(c.SingleProcessOOMKill, false),
@@ -163,14 +184,19 @@ func (k *Kubelet) nodeConfig(m *node.Machine) (*criconfig.Node, error) {
 	return cfg, nil
 }
 
-func (k *Kubelet) assemblePods(p *parts, recorder record.EventRecorder, nodeCfg *criconfig.Node, runtimeName string) error {
+func (k *Kubelet) assemblePods(p *parts, recorder record.EventRecorder, nodeCfg *criconfig.Node, runtimeName string) (err error) {
 	c, conf := &k.c, k.c.Configuration
 	p.objects = objects.New(objects.Config{API: c.API, Clock: c.Clock, Changed: func(uids []types.UID) { p.volumes.Changed(uids) }})
 	p.images = images.New(images.Config{Runtime: p.runtime, Secret: p.objects.Secret, Parallel: config.Pulls(conf),
 		QPS: *conf.RegistryPullQPS, Burst: conf.RegistryBurst, Recorder: recorder, Clock: c.Clock})
+	p.bundles = trustbundles.New(c.API, p.bundlesChanged)
+	p.certificates = podcert.New(podcert.Config{
+		API: c.API, NodeName: c.NodeName, Node: p.node.Node, Recorder: recorder, Clock: c.Clock, Log: c.Log,
+		Changed: func(uid types.UID) { p.filesChanged(uid) },
+	})
 	p.volumes = volumes.New(volumes.Config{
 		API: c.API, Source: p.objects, RootDir: c.RootDir, NodeName: c.NodeName, LocalRoot: c.LocalVolumes,
-		Tokens: tokens.New(tokens.Config{API: c.API, Clock: c.Clock}), Clock: c.Clock,
+		Tokens: tokens.New(tokens.Config{API: c.API, Clock: c.Clock}), TrustBundles: p.bundles, Certificates: p.certificates, Clock: c.Clock,
 		Node: p.node.Node, HostIPs: p.node.HostIPs,
 		UsageAge: conf.VolumeStatsAggPeriod.Duration, PullImage: p.pullVolume, RecursiveReadOnly: p.recursiveReadOnly, IDMappings: p.idMappings,
 	})
@@ -179,11 +205,25 @@ func (k *Kubelet) assemblePods(p *parts, recorder record.EventRecorder, nodeCfg 
 		Exec: p.runtime.Command, HostIP: func() string { return c.NodeIPs[0] }, Recorder: recorder, Clock: c.Clock, Log: c.Log,
 		Changed: func(uid types.UID) { p.workers.Wake(uid) },
 	})
+	if p.devices.claims, err = dra.New(dra.Config{
+		API: c.API, NodeName: c.NodeName, RootDir: c.RootDir, Clock: c.Clock, Log: c.Log,
+		Changed: func(uids ...types.UID) { p.wake(uids) },
+	}); err != nil {
+		return err
+	}
+	p.resources = podresources.New(podresources.Config{
+		RootDir: c.RootDir, Pods: func() []*corev1.Pod { return p.workers.Active() },
+		Devices: p.devices.plugins.Resources, Claims: p.devices.claims.Resources, Allocatable: p.devices.plugins.Allocatable,
+	})
+	p.plugins = plugins.New(plugins.Config{
+		Dir: filepath.Join(c.RootDir, "plugins_registry"), Clock: c.Clock, Log: c.Log,
+		Handlers: map[string]plugins.Handler{registration.DRAPlugin: p.devices.claims, registration.DevicePlugin: p.devices.plugins},
+	})
 	p.workers = podworker.New(podworker.Config{
-		Runtime: p.runtime, RuntimeName: runtimeName, Node: nodeCfg, Volumes: p.volumes, Images: p.images,
+		Runtime: p.runtime, RuntimeName: runtimeName, Node: nodeCfg, Volumes: p.volumes, Devices: p.devices, Images: p.images,
 		Cgroups: p.cgroups, Probes: p.probes, Status: p.writer, Recorder: recorder, Clock: c.Clock, Log: c.Log,
 		Variables: k.variables(p), HostIPs: p.node.HostIPs, NetworkReady: p.node.NetworkReady,
-		Admit: admission(p.node, admit.Rules{UnsafeSysctls: conf.AllowedUnsafeSysctls, Pressure: p.pressures}),
+		Admit: admission(p.node, admit.Rules{UnsafeSysctls: conf.AllowedUnsafeSysctls, Pressure: p.pressures}, p.devices),
 		Fits: func(pod *corev1.Pod, others []*corev1.Pod) (string, string) {
 			n, err := p.node.Node()
 			if err != nil {
@@ -225,16 +265,19 @@ func longestBackoff(c *config.Configuration) time.Duration {
 
 // admission judges by the node as it is remembered, and looks anew before it refuses
 // a pod: the scheduler may know of a label that came a moment ago.
-func admission(n *node.Agent, rules admit.Rules) func(context.Context, *corev1.Pod, []*corev1.Pod) *status.End {
+func admission(n *node.Agent, rules admit.Rules, d devices) func(context.Context, *corev1.Pod, []*corev1.Pod) *status.End {
 	return func(ctx context.Context, pod *corev1.Pod, others []*corev1.Pod) *status.End {
 		if remembered, err := n.Node(); err == nil && rules.Pod(remembered, pod, others) == nil {
-			return nil
+			return d.admitted(ctx, pod)
 		}
 		current, err := n.Read(ctx)
 		if err != nil {
 			return &status.End{Reason: "InvalidNodeInfo", Message: "Kubelet cannot get node info."}
 		}
-		return rules.Pod(current, pod, others)
+		if end := rules.Pod(current, pod, others); end != nil {
+			return end
+		}
+		return d.admitted(ctx, pod)
 	}
 }
 
@@ -250,7 +293,7 @@ func (k *Kubelet) assembleServer(p *parts, m meeting) error {
 		return err
 	}
 	metrics, resources, probes := prometheus.NewRegistry(), prometheus.NewRegistry(), prometheus.NewRegistry()
-	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), p.counts(), p.eviction.Metrics(), features(gates))
+	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), p.counts(), cgroupVersion(), p.eviction.Metrics(), p.certificates.Metrics(), features(gates))
 	if m.old {
 		metrics.MustRegister(losingSupport())
 	}
@@ -260,9 +303,19 @@ func (k *Kubelet) assembleServer(p *parts, m meeting) error {
 		API: c.API, Runtime: p.runtime, NodeName: c.NodeName, Pods: p.podsNow, Certificate: c.Certificate, ClientCAs: c.ClientCAs, Clock: c.Clock,
 		Summary: p.stats.Summary, Metrics: metrics, Resource: resources, RemoveLocal: p.volumes.RemoveLocal,
 		Probes: probes, Healthy: p.pulse.check, Configz: shown, Configuration: c.Configuration,
+		Pages: &zpages.Pages{
+			Component: "kubelet", Flags: c.Flags, Started: c.Clock.Now(), Clock: c.Clock,
+			Paths: []string{"/configz", "/debug", "/flagz", "/healthz", "/metrics", "/pods", "/stats", "/statusz"},
+		},
 	})
 	return nil
 }
+
+// containerLogs is where collectors of logs look for those of containers.
+const containerLogs = "/var/log/containers"
+
+// RemoveLogLinks removes what collectors find the logs below a directory by.
+func RemoveLogLinks(logs string) error { return podworker.RemoveLinks(containerLogs, logs) }
 
 // podStart is when the node first saw a pod.
 func (p *parts) podStart(uid types.UID) (time.Time, bool) {
@@ -318,9 +371,33 @@ func (p *parts) apply(pod *corev1.Pod, gone bool) {
 		p.workers.Remove(pod)
 	} else {
 		p.objects.Track(pod)
+		p.certificates.Track(pod)
 		p.workers.Update(pod)
 	}
 	p.poke()
+}
+
+// filesChanged writes what changed in the volumes of pods, and lets those go on
+// that could not have their volumes before.
+func (p *parts) filesChanged(uids ...types.UID) {
+	p.volumes.Changed(uids)
+	p.wake(uids)
+}
+
+func (p *parts) wake(uids []types.UID) {
+	for _, uid := range uids {
+		p.workers.Wake(uid)
+	}
+}
+
+func (p *parts) bundlesChanged() {
+	var uids []types.UID
+	for _, pod := range p.workers.Active() {
+		if volumes.ProjectsTrustBundles(pod) {
+			uids = append(uids, pod.UID)
+		}
+	}
+	p.filesChanged(uids...)
 }
 
 func (p *parts) poke() {
@@ -333,6 +410,7 @@ func (p *parts) poke() {
 // released takes back what a pod had that is gone from the node.
 func (p *parts) released(uid types.UID) {
 	p.objects.Forget(uid)
+	p.certificates.Forget(uid)
 	p.userns.Release(uid)
 	p.static.Poke()
 	p.poke()

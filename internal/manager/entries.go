@@ -6,6 +6,10 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	accounts "k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+
 	"proa/internal/controllers"
 	"proa/internal/controllers/attachdetach"
 	"proa/internal/controllers/bootstrapsigner"
@@ -110,16 +114,8 @@ var entries = []entry{
 	simple("endpointslice-controller", "endpointslice-controller", endpointslice.New).formerly("endpointslice"),
 	simple("endpointslice-mirroring-controller", "endpointslicemirroring-controller", endpointslicemirroring.New).formerly("endpointslicemirroring"),
 	simple("endpoints-controller", "endpoint-controller", endpoints.New).formerly("endpoint"),
-	special("namespace-controller", func(b *builder) controller {
-		return namespace.New(b.as("namespace-controller"), b.Catalogue).With(b.Aggregator)
-	}).formerly("namespace"),
-	special("garbage-collector-controller", func(b *builder) controller {
-		g := garbagecollector.New(b.as("generic-garbage-collector"), b.Catalogue)
-		if b.Aggregator != nil {
-			g.With(b.Aggregator)
-		}
-		return g
-	}).formerly("garbagecollector"),
+	entry{name: "namespace-controller", alias: "namespace", make: newNamespaces},
+	entry{name: "garbage-collector-controller", alias: "garbagecollector", make: newGarbageCollector},
 	simple("replicaset-controller", "replicaset-controller", replicaset.New).formerly("replicaset"),
 	simple("replicationcontroller-controller", "replication-controller", replicationcontroller.New).formerly("replicationcontroller"),
 	simple("deployment-controller", "deployment-controller", deployment.New).formerly("deployment"),
@@ -180,6 +176,42 @@ var entries = []entry{
 	offByDefault(simple("selinux-warning-controller", "selinux-warning-controller", selinuxwarning.New)),
 	offByDefault(simple("token-cleaner-controller", "token-cleaner", tokencleaner.New)).formerly("tokencleaner"),
 	offByDefault(simple("bootstrap-signer-controller", "bootstrap-signer", bootstrapsigner.New)).formerly("bootstrapsigner"),
+}
+
+func newNamespaces(b *builder) (controller, error) {
+	const account = "namespace-controller"
+	config := b.as(account)
+	n := namespace.New(config, b.Catalogue)
+	if b.Aggregator == nil {
+		return n, nil
+	}
+	everywhere, err := b.Aggregator.Everywhere(config.Cache.API(), accountOf(account))
+	if err != nil {
+		return nil, err
+	}
+	return n.With(b.Aggregator, everywhere), nil
+}
+
+func newGarbageCollector(b *builder) (controller, error) {
+	const account = "generic-garbage-collector"
+	config := b.as(account)
+	g := garbagecollector.New(config, b.Catalogue)
+	if b.Aggregator == nil {
+		return g, nil
+	}
+	everywhere, err := b.Aggregator.Everywhere(config.Cache.API(), accountOf(account))
+	if err != nil {
+		return nil, err
+	}
+	return g.With(b.Aggregator.Kinds(), everywhere), nil
+}
+
+// accountOf is whom extension servers see when a controller asks them.
+func accountOf(name string) user.Info {
+	return &user.DefaultInfo{
+		Name:   accounts.MakeUsername(metav1.NamespaceSystem, name),
+		Groups: append(accounts.MakeGroupNames(metav1.NamespaceSystem), user.AllAuthenticated),
+	}
 }
 
 func newRanges(b *builder) (controller, error) {

@@ -25,6 +25,7 @@ type metrics struct {
 	evictions, batchTook                    *prometheus.HistogramVec
 	total, evaluations, incoming            *prometheus.CounterVec
 	evictionRounds, batches                 *prometheus.CounterVec
+	flushes, rescores                       *prometheus.CounterVec
 	preemptions, afterFlush                 prometheus.Counter
 	victims                                 prometheus.Histogram
 	goroutines                              *prometheus.GaugeVec
@@ -72,6 +73,8 @@ func newMetrics() *metrics {
 		evictions: histogram("preemption_goroutines_duration_seconds", "[ALPHA] Duration in seconds for running goroutines for the preemption.", 0.01, 20, "result"),
 		batchTook: histogram("get_node_hint_duration_seconds", "[ALPHA] Latency for getting a node hint.", 0.00001, 12, "hinted", "profile"),
 		batches:   counters("batch_attempts_total", "[ALPHA] Counts of results when we attempt to use batching.", "profile", "result"),
+		flushes:   counters("batch_cache_flushed_total", "[ALPHA] Counts of cache flushes by reason.", "profile", "reason"),
+		rescores:  counters("batch_rescore_attempts_total", "[ALPHA] Counts of rescore attempts during opportunistic batching.", "profile"),
 		total: counters("schedule_attempts_total",
 			"[STABLE] Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, while 'error' means an internal scheduler problem.", "result", "profile"),
 		evaluations: counters("plugin_evaluation_total",
@@ -101,7 +104,8 @@ func (s *Scheduler) register(r prometheus.Registerer) error {
 		m.goroutines.WithLabelValues(work)
 	}
 	for _, c := range []prometheus.Collector{m.attempts, m.algorithm, m.sli, m.tries, m.total, m.evaluations, m.preemptions, m.victims,
-		m.points, m.plugins, m.hints, m.events, m.permits, m.evictions, m.incoming, m.evictionRounds, m.afterFlush, m.goroutines, m.batches, m.batchTook, gauges{s}} {
+		m.points, m.plugins, m.hints, m.events, m.permits, m.evictions, m.incoming, m.evictionRounds, m.afterFlush, m.goroutines, m.batches, m.batchTook,
+		m.flushes, m.rescores, gauges{s}} {
 		if err := r.Register(c); err != nil {
 			return err
 		}
@@ -124,6 +128,18 @@ func (s *Scheduler) batched(profile string, known bool, began time.Time) {
 	}
 	s.metrics.batches.WithLabelValues(profile, result).Inc()
 	s.metrics.batchTook.WithLabelValues(strconv.FormatBool(known), profile).Observe(s.clock.Since(began).Seconds())
+}
+
+// Why an order of nodes is of no use any more, in upstream's words.
+const (
+	flushNodeMissing  = "node_missing"     // the set of nodes has changed
+	flushExpired      = "expired"          // nodes compare differently now, or more has changed than is remembered
+	flushIncompatible = "pod_incompatible" // pods of other signatures needed its place
+)
+
+// flushed notes that a batch lost its order of nodes.
+func (s *Scheduler) flushed(profile, reason string) {
+	s.metrics.flushes.WithLabelValues(profile, reason).Inc()
 }
 
 // placed notes that a pod has been bound.

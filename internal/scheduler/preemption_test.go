@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -94,6 +95,14 @@ type noteworthy struct {
 	client.API
 	gate             chan struct{}
 	marked, deletion atomic.Int32
+}
+
+func (n *noteworthy) Update(ctx context.Context, ref client.Ref, obj client.Object, opts metav1.UpdateOptions) (client.Object, error) {
+	p, ok := obj.(*corev1.Pod)
+	if ok && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Reason == corev1.PodReasonPreemptionByScheduler }) {
+		n.marked.Add(1)
+	}
+	return n.API.Update(ctx, ref, obj, opts)
 }
 
 func (n *noteworthy) Patch(ctx context.Context, ref client.Ref, pt types.PatchType, data []byte, opts metav1.PatchOptions) (client.Object, error) {

@@ -16,8 +16,9 @@ type Item struct {
 	Revision int64 // the revision that wrote it; also the object's resourceVersion
 	Object   Object
 
-	size      int32 // bytes of the engine's value, before it is sealed
-	seal      int32 // the Cipher's generation that it was sealed in
+	size      int32  // bytes of the engine's value, before it is sealed
+	seal      int32  // the Cipher's generation that it was sealed in
+	sum       uint64 // of the engine's value, if this process has encoded it; 0: not known
 	length    atomic.Int32
 	cache     *encodingCache
 	encodings atomic.Pointer[encoding]

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 
 	"proa/internal/store/sharing"
 	"proa/internal/tracing"
@@ -286,7 +287,8 @@ func (tx *Tx) encode() error {
 		if err != nil {
 			return fmt.Errorf("encode %s: %w", w.item.Key, err)
 		}
-		same, err := tx.unchanged(w.prev, value)
+		w.item.sum = maphash.Bytes(sums, value)
+		same, err := tx.unchanged(w, value)
 		if err != nil {
 			return err
 		}
@@ -306,10 +308,14 @@ func (tx *Tx) encode() error {
 	return nil
 }
 
-// unchanged reports whether an item has this encoding. The engine's values are
-// not kept in memory, so one of equal length is encoded again.
-func (tx *Tx) unchanged(item *Item, value []byte) (bool, error) {
-	if item == nil || int(item.size) != len(value) {
+var sums = maphash.MakeSeed()
+
+// unchanged reports whether what a write replaces has the same encoding. The engine's
+// values are not kept in memory, so one of equal length is encoded again, unless its
+// sum tells that it is another.
+func (tx *Tx) unchanged(w *write, value []byte) (bool, error) {
+	item := w.prev
+	if item == nil || int(item.size) != len(value) || item.sum != 0 && item.sum != w.item.sum {
 		return false, nil
 	}
 	obj := copyMeta(item.Object)

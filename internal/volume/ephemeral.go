@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/storage/ephemeral"
 
@@ -20,6 +20,8 @@ type EphemeralClaims struct {
 	pods   *client.Informer[*corev1.Pod]
 	claims *client.Informer[*corev1.PersistentVolumeClaim]
 	events controllers.EventRecorder
+
+	created, failed prometheus.Counter
 }
 
 // NewEphemeralClaims returns what makes them.
@@ -28,7 +30,11 @@ func NewEphemeralClaims(c controllers.Config) *EphemeralClaims {
 		pods:   client.Shared[*corev1.Pod](c.Cache),
 		claims: client.Shared[*corev1.PersistentVolumeClaim](c.Cache),
 		events: c.Events("ephemeral_volume"),
+
+		created: prometheus.NewCounter(prometheus.CounterOpts{Name: "ephemeral_volume_controller_create_total", Help: "[ALPHA] Number of PersistentVolumeClaim creation requests"}),
+		failed:  prometheus.NewCounter(prometheus.CounterOpts{Name: "ephemeral_volume_controller_create_failures_total", Help: "[ALPHA] Number of PersistentVolumeClaim creation requests that failed"}),
 	}
+	c.Register(e.created, e.failed)
 	e.loop = controllers.NewLoop("ephemeral_volume", c, e.reconcile)
 	e.pods.AddIndex(byPodUsed, usedClaims)
 	e.pods.OnChange(func(_, pod *corev1.Pod) {
@@ -92,11 +98,10 @@ func (e *EphemeralClaims) ensure(ctx context.Context, pod *corev1.Pod, v *corev1
 		Spec: *template.Spec.DeepCopy(),
 	}
 	_, err := e.claims.Create(ctx, claim.DeepCopy())
-	if apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("claim %s/%s exists already: %w", pod.Namespace, name, err)
-	}
+	e.created.Inc()
 	if err != nil {
-		return fmt.Errorf("create claim %s/%s: %w", pod.Namespace, name, err)
+		e.failed.Inc()
+		return fmt.Errorf("create PVC %s: %w", name, err)
 	}
 	return nil
 }

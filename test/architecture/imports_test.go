@@ -17,7 +17,7 @@ import (
 // the exceptions named below.
 var rooms = [][]string{
 	{"apis", "cardinality", "configfile", "latency", "verbosity"},
-	{"tracing"},
+	{"egress", "tracing"},
 	{"store"},
 	{"auth"},
 	{"admission"},

@@ -467,9 +467,12 @@ func TestHostPorts(t *testing.T) {
 		})
 	}
 	l.is("from a pod", l.reaches("client", fmt.Sprintf("http://%s:%d/hostname", node, port)), "node")
-	if out, err := udp(fmt.Sprintf("%s:%d", node, port), "hostname"); err != nil || out != "udp" {
-		t.Errorf("over UDP: %q, %v", out, err)
-	}
+	eventually(t, settle, func() error { // nobody says when it listens
+		if out, err := udp(fmt.Sprintf("%s:%d", node, port), "hostname"); err != nil || out != "udp" {
+			return fmt.Errorf("over UDP: %q, %v", out, err)
+		}
+		return nil
+	})
 	l.apply(pod("conflict", node, "TCP", 8080))
 	l.event("conflict", "FailedScheduling", "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports.")
 }

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,10 +19,13 @@ func TestVolumesOfPluginsThatWereRemoved(t *testing.T) {
 	}
 	for name := range sources {
 		l.event(name, "FailedMount", `MountVolume.SetUp failed for volume "v" : no volume plugin matched: volume source `+name+" is not supported by this node")
-		pod := l.pod(name)
-		if w := status(pod, "c").State.Waiting; pod.Status.Phase != corev1.PodPending || w == nil || w.Reason != "ContainerCreating" {
-			t.Errorf("%s is %s, %+v", name, pod.Status.Phase, w)
-		}
+		eventually(t, settle, func() error { // the event may come before the status
+			pod := l.pod(name)
+			if w := status(pod, "c").State.Waiting; pod.Status.Phase != corev1.PodPending || w == nil || w.Reason != "ContainerCreating" {
+				return fmt.Errorf("%s is %s, %+v", name, pod.Status.Phase, w)
+			}
+			return nil
+		})
 	}
 }
 

@@ -78,6 +78,7 @@ spec:
         args:
         - |
           if [ "$JOB_COMPLETION_INDEX" = 0 ]; then
+            mkfifo /tmp/open && exec <>/tmp/open # an input without end: nc at the end of its own tells the worker, which may not have written yet
             nc -l -p 4001; nc -l -p 4002
             exit 0
           fi

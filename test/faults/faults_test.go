@@ -86,19 +86,21 @@ func (c *cluster) rest(t *testing.T) []string {
 	t.Helper()
 	var last []string
 	var since time.Time
+	var change string
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
 		now, err := state(t.Context(), c)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(now, last) {
+			change = difference(last, now)
 			last, since = now, time.Now()
 		}
 		if time.Since(since) > 3*time.Second {
 			return last
 		}
 	}
-	t.Fatalf("the state did not come to rest in %v", patience)
+	t.Fatalf("the state did not come to rest in %v; the last change:\n%s", patience, change)
 	return nil
 }
 

@@ -38,6 +38,7 @@ var kinds = []schema.GroupVersionResource{
 	{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"},
 	{Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests"},
 	{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"},
+	{Group: "resource.k8s.io", Version: "v1", Resource: "resourceclaims"},
 }
 
 // incidental are fields whose values nobody asked for: they differ between any two
@@ -54,6 +55,7 @@ var incidental = map[string]bool{
 	"batch.kubernetes.io/controller-uid": true, "controller-uid": true,
 	"zone": true, "topology.kubernetes.io/zone": true,
 	"generation": true, "observedGeneration": true, // how many steps there were
+	"pool": true, "device": true, "allocationTimestamp": true, "resourceClaimName": true,
 }
 
 // state is the cluster, one line per object, without what is incidental.
@@ -116,9 +118,14 @@ var scheduledName = regexp.MustCompile(`cron-\d{8}`)
 
 func line(kind schema.GroupVersionResource, obj *unstructured.Unstructured) string {
 	name := lasting(obj)
-	if kind.Resource == "persistentvolumes" {
+	switch kind.Resource {
+	case "persistentvolumes":
 		name = "" // which of equal volumes a claim gets is chance
 		obj.SetName("")
+	case "resourceclaims":
+		if obj.GetGenerateName() != "" {
+			name = "of a pod" // whose name is chance
+		}
 	}
 	content := without(obj.Object).(map[string]any)
 	unstructured.RemoveNestedField(content, "metadata", "name")
@@ -166,6 +173,9 @@ func generated(m map[string]any) map[string]any {
 		}
 	case "Node":
 		m["name"] = "*"
+	}
+	if m["resource"] == "pods" { // who has a claim
+		m["name"] = name[:strings.LastIndexByte(name, '-')] + "-*"
 	}
 	if name != "" && strings.HasPrefix(name, "kube-api-access-") {
 		m["name"] = "kube-api-access-*"

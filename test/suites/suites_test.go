@@ -241,9 +241,9 @@ func (s suite) copy(t *testing.T) string {
 	return dir
 }
 
-// serve starts a server with the custom resources of a directory, and returns its
+// serve starts a server with the custom resources of directories, and returns its
 // kubeconfig.
-func serve(t *testing.T, assets, crds string) string {
+func serve(t *testing.T, assets string, crds ...string) string {
 	t.Helper()
 	data := filepath.Join(t.TempDir(), "data")
 	kubeconfig := filepath.Join(data, "kubeconfig")
@@ -274,11 +274,13 @@ func serve(t *testing.T, assets, crds string) string {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	for _, args := range [][]string{
-		{"apply", "--server-side", "-k", crds}, {"wait", "crd", "--all", "--for=condition=Established", "--timeout=30s"},
-	} {
-		if out, err := kubectl(args...); err != nil {
-			t.Fatalf("kubectl %v: %v\n%s", args, err, out)
+	for _, dir := range crds {
+		for _, args := range [][]string{
+			{"apply", "--server-side", "-k", dir}, {"wait", "crd", "--all", "--for=condition=Established", "--timeout=30s"},
+		} {
+			if out, err := kubectl(args...); err != nil {
+				t.Fatalf("kubectl %v: %v\n%s", args, err, out)
+			}
 		}
 	}
 	return kubeconfig

@@ -4,19 +4,38 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	podresource "k8s.io/component-helpers/resource"
 )
 
 // podUsage counts a pod until it has ended; the object itself counts to its deletion.
-func podUsage(pod *corev1.Pod, use corev1.ResourceList) {
-	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+func (c Counter) podUsage(pod *corev1.Pod, use corev1.ResourceList) {
+	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed || c.overdue(pod) {
 		return
 	}
 	use[corev1.ResourcePods] = count(1)
 	opts := podresource.PodResourcesOptions{UseStatusResources: true}
 	computeUsage(podresource.PodRequests(pod, opts), podresource.PodLimits(pod, opts), use)
+}
+
+// overdue tells whether a pod should be gone for as long as it was given to go: who
+// uses a node that was lost shall not pay for it.
+func (c Counter) overdue(pod *corev1.Pod) bool {
+	if pod.DeletionTimestamp == nil || pod.DeletionGracePeriodSeconds == nil {
+		return false
+	}
+	grace := time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
+	return c.now().After(pod.DeletionTimestamp.Add(grace))
+}
+
+func (c Counter) now() time.Time {
+	if c.Clock == nil {
+		return time.Now()
+	}
+	return c.Clock.Now()
 }
 
 func computeUsage(requests, limits, use corev1.ResourceList) {
@@ -41,10 +60,11 @@ func requestsName(name corev1.ResourceName) corev1.ResourceName {
 	return corev1.DefaultResourceRequestsPrefix + name
 }
 
-// extended reports whether a resource is not one of Kubernetes' own.
+// extended reports whether a resource is not one of Kubernetes' own, or stands for
+// a class of devices.
 func extended(name corev1.ResourceName) bool {
 	s := string(name)
-	return strings.Contains(s, "/") && !strings.Contains(s, corev1.ResourceDefaultNamespacePrefix) &&
+	return strings.HasPrefix(s, resourcev1.ResourceDeviceClassPrefix) || strings.Contains(s, "/") && !strings.Contains(s, corev1.ResourceDefaultNamespacePrefix) &&
 		!strings.HasPrefix(s, corev1.DefaultResourceRequestsPrefix)
 }
 

@@ -12,7 +12,14 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
 )
+
+// Counter counts. The zero value knows of no devices and goes by the real time.
+type Counter struct {
+	Devices Devices
+	Clock   clock.PassiveClock
+}
 
 const countPrefix = "count/"
 
@@ -34,17 +41,18 @@ func CountName(gr schema.GroupResource) corev1.ResourceName {
 }
 
 // Usage is what one object uses of every resource that a quota could limit.
-func Usage(gr schema.GroupResource, obj runtime.Object) corev1.ResourceList {
+func (c Counter) Usage(gr schema.GroupResource, obj runtime.Object) corev1.ResourceList {
 	use := corev1.ResourceList{CountName(gr): count(1)}
 	switch o := obj.(type) {
 	case *corev1.Pod:
-		podUsage(o, use)
+		c.podUsage(o, use)
 	case *corev1.Service:
 		serviceUsage(o, use)
 	case *corev1.PersistentVolumeClaim:
 		claimUsage(o, use)
 	case *resourcev1.ResourceClaim:
 		resourceClaimUsage(o, use)
+		c.extendedUsage(o, use)
 	default:
 		if gr.Group == "" && counted[gr.Resource] {
 			use[corev1.ResourceName(gr.Resource)] = count(1)
@@ -55,23 +63,23 @@ func Usage(gr schema.GroupResource, obj runtime.Object) corev1.ResourceList {
 
 // Matches reports whether a quota limits the object: its scopes take it in and
 // it limits something that the object uses.
-func Matches(q *corev1.ResourceQuota, gr schema.GroupResource, obj runtime.Object) bool {
-	return inScopes(q, obj) && len(Limited(q, gr)) > 0
+func (c Counter) Matches(q *corev1.ResourceQuota, gr schema.GroupResource, obj runtime.Object) bool {
+	return inScopes(q, obj) && len(c.Limited(q, gr)) > 0
 }
 
 // Limited returns the part of the quota's hard limits that concern the object's kind.
-func Limited(q *corev1.ResourceQuota, gr schema.GroupResource) corev1.ResourceList {
+func (c Counter) Limited(q *corev1.ResourceQuota, gr schema.GroupResource) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for name, limit := range q.Spec.Hard {
-		if slices.Contains(kindsOf(name), gr) {
+		if slices.Contains(kindsOf(name), gr) && (gr != resourceClaims || c.countsDevices(name)) {
 			out[name] = limit
 		}
 	}
 	return out
 }
 
-// Tracked returns the kinds that a quota limits, sorted: those to be listed to
-// compute its usage.
+// Tracked returns the kinds that a quota may limit, sorted: those to be listed to
+// compute its usage. Whether devices serve an extended resource it does not ask.
 func Tracked(q *corev1.ResourceQuota) []schema.GroupResource {
 	var out []schema.GroupResource
 	for name := range q.Spec.Hard {
@@ -83,7 +91,7 @@ func Tracked(q *corev1.ResourceQuota) []schema.GroupResource {
 	return slices.Compact(out)
 }
 
-// kindsOf returns the kind whose objects use a resource.
+// kindsOf returns the kinds whose objects use a resource.
 func kindsOf(name corev1.ResourceName) []schema.GroupResource {
 	s := string(name)
 	switch {
@@ -97,6 +105,9 @@ func kindsOf(name corev1.ResourceName) []schema.GroupResource {
 		return []schema.GroupResource{claims}
 	case strings.HasSuffix(s, deviceClassSuffix):
 		return []schema.GroupResource{resourceClaims}
+	}
+	if _, ok := requested(name); ok {
+		return []schema.GroupResource{pods, resourceClaims}
 	}
 	return []schema.GroupResource{pods}
 }

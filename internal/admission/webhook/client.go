@@ -13,11 +13,14 @@ import (
 	admissionv1beta1 "k8s.io/api/admission/v1beta1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	webhookconfig "k8s.io/apiserver/pkg/admission/plugin/webhook/config"
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
+	"proa/internal/admission"
+	"proa/internal/egress"
 	"proa/internal/store/backend"
 	"proa/internal/tracing"
 )
@@ -42,7 +45,7 @@ func newClients(services backend.Resolver, document []byte) (*clients, error) {
 	if err != nil {
 		return nil, err
 	}
-	credentials, err := newCredentials(document)
+	credentials, err := newCredentials(document, services.Egress)
 	if err != nil {
 		return nil, err
 	}
@@ -65,9 +68,10 @@ func (c *clients) of(w *admissionregistrationv1.MutatingWebhook) (*rest.RESTClie
 // after those they are for. Without a kubeconfig there are none.
 type credentials struct {
 	webhookutil.AuthenticationInfoResolver
+	egress egress.Dialers
 }
 
-func newCredentials(document []byte) (credentials, error) {
+func newCredentials(document []byte, out egress.Dialers) (credentials, error) {
 	var file string
 	if document != nil {
 		c, err := webhookconfig.LoadConfig(bytes.NewReader(document))
@@ -75,25 +79,30 @@ func newCredentials(document []byte) (credentials, error) {
 			return credentials{}, err
 		}
 		if c.StaticManifestsDir != "" {
-			return credentials{}, errors.New("staticManifestsDir: webhooks are not read from a directory")
+			return credentials{}, admission.ErrStaticManifests
 		}
 		file = c.KubeConfigFile
 	}
 	resolver, err := webhookutil.NewDefaultAuthenticationInfoResolver(file)
-	return credentials{resolver}, err
+	return credentials{resolver, out}, err
 }
 
 func (c credentials) ClientConfigFor(hostPort string) (*rest.Config, error) {
-	return guarded(c.AuthenticationInfoResolver.ClientConfigFor(hostPort))
+	config, err := c.AuthenticationInfoResolver.ClientConfigFor(hostPort)
+	return guarded(config, c.egress.ControlPlane, err)
 }
 
 func (c credentials) ClientConfigForService(name, namespace string, port int) (*rest.Config, error) {
-	return guarded(c.AuthenticationInfoResolver.ClientConfigForService(name, namespace, port))
+	config, err := c.AuthenticationInfoResolver.ClientConfigForService(name, namespace, port)
+	return guarded(config, c.egress.Cluster, err)
 }
 
-func guarded(config *rest.Config, err error) (*rest.Config, error) {
+func guarded(config *rest.Config, dial utilnet.DialFunc, err error) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
+	}
+	if dial != nil {
+		config.Dial = dial
 	}
 	config.UserAgent, config.Timeout = userAgent, callTimeout
 	config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return guard{tracing.Transport(rt)} })

@@ -26,6 +26,7 @@ import (
 	"proa/internal/admission/review"
 	"proa/internal/apis"
 	"proa/internal/apis/admissionregistration"
+	"proa/internal/egress"
 	"proa/internal/store"
 	"proa/internal/store/backend"
 )
@@ -40,6 +41,8 @@ type Config struct {
 	Configurations admission.Configurations
 	// ByAddress leads calls to the addresses of Services, not to their endpoints.
 	ByAddress bool
+	// Egress opens the connections: to Services, and to webhooks at URLs.
+	Egress egress.Dialers
 }
 
 // New returns the two plugins.
@@ -48,7 +51,7 @@ func New(c Config) (*Mutating, *Validating, error) {
 	m, v := &Mutating{plugin: plugin{config: c}}, &Validating{plugin: plugin{config: c}}
 	for name, p := range map[string]*plugin{m.Name(): &m.plugin, v.Name(): &v.plugin} {
 		var err error
-		if p.clients, err = newClients(backend.Resolver{Store: c.Store, ByAddress: c.ByAddress}, c.Configurations[name]); err != nil {
+		if p.clients, err = newClients(backend.Resolver{Store: c.Store, ByAddress: c.ByAddress, Egress: c.Egress}, c.Configurations[name]); err != nil {
 			return nil, nil, fmt.Errorf("couldn't init admission plugin %q: %w", name, err)
 		}
 	}

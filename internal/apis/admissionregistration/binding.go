@@ -4,6 +4,8 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1alpha1 "k8s.io/api/admissionregistration/v1alpha1"
+	admissionregistrationv1beta1 "k8s.io/api/admissionregistration/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -44,6 +46,10 @@ var MutatingAdmissionPolicyBindings = apis.Resource{
 	AnyFinalizer:       true,
 	Categories:         apiMachinery, ConditionalUpdate: true,
 	New: apis.New[admissionregistrationv1.MutatingAdmissionPolicyBinding], NewList: apis.NewList[admissionregistrationv1.MutatingAdmissionPolicyBindingList],
+	Also: []apis.Served{
+		apis.ServedAs[admissionregistrationv1.MutatingAdmissionPolicyBinding, admissionregistrationv1beta1.MutatingAdmissionPolicyBinding, admissionregistrationv1beta1.MutatingAdmissionPolicyBindingList](group, "v1beta1", "MutatingAdmissionPolicyBinding"),
+		apis.ServedAs[admissionregistrationv1.MutatingAdmissionPolicyBinding, admissionregistrationv1alpha1.MutatingAdmissionPolicyBinding, admissionregistrationv1alpha1.MutatingAdmissionPolicyBindingList](group, "v1alpha1", "MutatingAdmissionPolicyBinding"),
+	},
 	Default: apis.On(func(b *admissionregistrationv1.MutatingAdmissionPolicyBinding) {
 		defaultMatchResources(b.Spec.MatchResources)
 	}),

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1alpha1 "k8s.io/api/admissionregistration/v1alpha1"
+	admissionregistrationv1beta1 "k8s.io/api/admissionregistration/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -58,6 +60,10 @@ var MutatingAdmissionPolicies = apis.Resource{
 	AnyFinalizer:       true,
 	Categories:         apiMachinery, ConditionalUpdate: true,
 	New: apis.New[admissionregistrationv1.MutatingAdmissionPolicy], NewList: apis.NewList[admissionregistrationv1.MutatingAdmissionPolicyList],
+	Also: []apis.Served{
+		apis.ServedAs[admissionregistrationv1.MutatingAdmissionPolicy, admissionregistrationv1beta1.MutatingAdmissionPolicy, admissionregistrationv1beta1.MutatingAdmissionPolicyList](group, "v1beta1", "MutatingAdmissionPolicy"),
+		apis.ServedAs[admissionregistrationv1.MutatingAdmissionPolicy, admissionregistrationv1alpha1.MutatingAdmissionPolicy, admissionregistrationv1alpha1.MutatingAdmissionPolicyList](group, "v1alpha1", "MutatingAdmissionPolicy"),
+	},
 	Default: apis.On(func(p *admissionregistrationv1.MutatingAdmissionPolicy) {
 		setDefault(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
 		defaultMatchResources(p.Spec.MatchConstraints)

@@ -25,7 +25,7 @@ func Resources() []*apis.Resource { return []*apis.Resource{&StorageVersions} }
 // StorageVersions is the internal.apiserver.k8s.io/v1alpha1 storageversions
 // resource. An object is named <group>.<resource>, core.pods for the core group.
 var StorageVersions = apis.Resource{
-	Group: "internal.apiserver.k8s.io", Version: "v1alpha1", Kind: "StorageVersion", Plural: "storageversions", Scope: apis.Cluster, Gate: "StorageVersionAPI",
+	Group: "internal.apiserver.k8s.io", Version: "v1alpha1", Kind: "StorageVersion", Plural: "storageversions", Scope: apis.Cluster,
 	New: apis.New[apiserverinternalv1alpha1.StorageVersion], NewList: apis.NewList[apiserverinternalv1alpha1.StorageVersionList],
 	NoGeneration:      true,
 	ConditionalUpdate: true,

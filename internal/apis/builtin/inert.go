@@ -11,8 +11,6 @@ import (
 // entry goes away with the change that makes the kind act.
 var inert = map[schema.GroupResource]string{
 	{Group: "networking.k8s.io", Resource: "networkpolicies"}:      "network policies are not enforced by this version: traffic is not restricted",
-	{Group: "resource.k8s.io", Resource: "resourceclaims"}:         "devices are allocated, but the nodes of this version have no drivers that prepare them: pods that claim devices wait there",
-	{Group: "resource.k8s.io", Resource: "resourceclaimtemplates"}: "devices are allocated, but the nodes of this version have no drivers that prepare them: pods that claim devices wait there",
 	{Group: "storage.k8s.io", Resource: "volumeattributesclasses"}: "attributes of volumes are not changed by this version",
 }
 

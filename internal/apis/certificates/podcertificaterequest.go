@@ -22,7 +22,7 @@ const defaultMaxExpiration = int32(24 * 60 * 60)
 var PodCertificateRequests = apis.Resource{
 	Group: "certificates.k8s.io", Version: "v1", Kind: "PodCertificateRequest", Plural: "podcertificaterequests",
 	New: apis.New[certificatesv1.PodCertificateRequest], NewList: apis.NewList[certificatesv1.PodCertificateRequestList],
-	Readable: []apis.Served{
+	Readable: []apis.Served{ // it has fields that v1 does not
 		apis.ServedAs[certificatesv1.PodCertificateRequest, certificatesv1beta1.PodCertificateRequest, certificatesv1beta1.PodCertificateRequestList]("certificates.k8s.io", "v1beta1", "PodCertificateRequest"),
 	},
 	Storage:           "v1beta1",

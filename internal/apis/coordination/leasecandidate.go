@@ -19,7 +19,7 @@ import (
 // LeaseCandidates is the coordination.k8s.io/v1beta1 leasecandidates resource
 // (KEP-4355), also served as v1alpha2.
 var LeaseCandidates = apis.Resource{
-	Group: "coordination.k8s.io", Version: "v1beta1", Kind: "LeaseCandidate", Plural: "leasecandidates", Gate: "CoordinatedLeaderElection",
+	Group: "coordination.k8s.io", Version: "v1beta1", Kind: "LeaseCandidate", Plural: "leasecandidates",
 	AnyFinalizer: true,
 	New:          apis.New[coordinationv1beta1.LeaseCandidate], NewList: apis.NewList[coordinationv1beta1.LeaseCandidateList],
 	Also: []apis.Served{

@@ -5,10 +5,20 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	policyv1beta1 "k8s.io/api/policy/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa/internal/apis"
 )
+
+// oldEviction is the version of evictions that clients from before 1.22 send.
+var oldEviction = apis.Served{
+	Group: "policy", Version: "v1beta1", Kind: "Eviction", New: apis.New[policyv1beta1.Eviction],
+	ToHub: func(obj apis.Object) (apis.Object, error) {
+		e := obj.(*policyv1beta1.Eviction)
+		return &policyv1.Eviction{ObjectMeta: e.ObjectMeta, DeleteOptions: e.DeleteOptions}, nil
+	},
+}
 
 // Pods is the core/v1 pods resource.
 var Pods = apis.Resource{
@@ -18,7 +28,7 @@ var Pods = apis.Resource{
 		{Name: "attach", Version: "v1", Kind: "PodAttachOptions", Verbs: []string{"create", "get"}},
 		{Name: "binding", Version: "v1", Kind: "Binding", New: apis.New[corev1.Binding], Verbs: []string{"create"}},
 		apis.Writable("ephemeralcontainers", prepareEphemeralContainers, validateEphemeralContainersUpdate),
-		{Name: "eviction", Group: "policy", Version: "v1", Kind: "Eviction", New: apis.New[policyv1.Eviction], Verbs: []string{"create"}},
+		{Name: "eviction", Group: "policy", Version: "v1", Kind: "Eviction", Accepts: []apis.Served{oldEviction}, New: apis.New[policyv1.Eviction], Verbs: []string{"create"}},
 		{Name: "exec", Version: "v1", Kind: "PodExecOptions", Verbs: []string{"create", "get"}},
 		{Name: "log", Verbs: []string{"get"}},
 		{Name: "portforward", Version: "v1", Kind: "PodPortForwardOptions", Verbs: []string{"create", "get"}},

@@ -33,25 +33,73 @@ func known() featuregate.MutableFeatureGate {
 	add(deprecatedOff, featuregate.FeatureSpec{PreRelease: featuregate.Deprecated})
 	add(deprecatedOn, featuregate.FeatureSpec{PreRelease: featuregate.Deprecated, Default: true})
 	add(deprecatedGone, featuregate.FeatureSpec{PreRelease: featuregate.Deprecated, LockToDefault: true})
+	add(deprecatedKept, featuregate.FeatureSpec{PreRelease: featuregate.Deprecated, Default: true, LockToDefault: true})
 	gates := featuregate.NewFeatureGate()
-	if err := gates.Add(specs); err != nil {
+	err := gates.Add(specs)
+	if err == nil {
+		err = gates.AddDependencies(copyOf(requires))
+	}
+	if err != nil {
 		panic(fmt.Sprintf("feature: the table contradicts itself: %v", err))
 	}
 	return gates
 }
 
+// copyOf makes a map that its new owner may sort.
+func copyOf(m map[featuregate.Feature][]featuregate.Feature) map[featuregate.Feature][]featuregate.Feature {
+	out := map[featuregate.Feature][]featuregate.Feature{}
+	for name, others := range m {
+		out[name] = slices.Clone(others)
+	}
+	return out
+}
+
 // ParseGates reads what --feature-gates takes: A=true,B=false, AllAlpha and
-// AllBeta among the names. A name that is unknown, a value that is no boolean
-// and a change of a locked gate are errors.
+// AllBeta among the names, each name with or without kube: before it. A name
+// that is unknown, a value that is no boolean, a change of a locked gate and
+// one of a gate that Proa cannot turn are errors; AllAlpha and AllBeta leave
+// the latter as they are.
 func ParseGates(value string) (Gates, error) {
 	if value == "" {
 		return Gates{}, nil
 	}
-	gates := known()
-	if err := gates.Set(value); err != nil {
+	names, err := ofKube(value)
+	if err != nil {
 		return Gates{}, err
 	}
-	return Gates{statesOf(gates)}, nil
+	gates := known()
+	if err := gates.Set(strings.Join(names, ",")); err != nil {
+		return Gates{}, err
+	}
+	states := statesOf(gates)
+	for _, name := range strings.Fields(bound) {
+		is, was := states[name], defaults()[name]
+		if is.Enabled == was.Enabled {
+			continue
+		}
+		if slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, name+"=") }) {
+			return Gates{}, fmt.Errorf("cannot set feature gate %s to %v, Proa does not act on it", name, is.Enabled)
+		}
+		states[name] = was
+	}
+	return Gates{states}, nil
+}
+
+// ofKube takes the name of the component off each gate, as kube-apiserver's
+// flag may have it. There is one component, kube.
+func ofKube(value string) ([]string, error) {
+	var names []string
+	for _, pair := range strings.Split(value, ",") {
+		pair = strings.TrimSpace(pair)
+		if component, gate, ok := strings.Cut(pair, ":"); ok {
+			if component != "kube" {
+				return nil, fmt.Errorf("component not registered: %s", component)
+			}
+			pair = gate
+		}
+		names = append(names, pair)
+	}
+	return names, nil
 }
 
 var defaults = sync.OnceValue(func() map[string]State { return statesOf(known()) })

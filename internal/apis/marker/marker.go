@@ -22,6 +22,13 @@ type marks struct {
 	own    []string            // tags of the type itself
 	fields map[string][]string // by Go field name
 	values []string            // of an enumeration
+	union  *Union
+	must   map[string]bool // Go fields of which more is said than their JSON tag says
+}
+
+// Union says that at most one field of a struct is set.
+type Union struct {
+	Discriminator string // the Go field that says which; empty: none does
 }
 
 // typeName is a type's import path, a dot, and its name.
@@ -50,6 +57,16 @@ func read(table string) map[typeName]*marks {
 		case "e":
 			name, values, _ := strings.Cut(rest, " ")
 			of(name).values = strings.Split(values, ",")
+		case "r":
+			words := strings.Fields(rest)
+			m := of(words[0])
+			m.must = map[string]bool{}
+			for _, field := range words[1:] {
+				m.must[field[1:]] = field[0] == '+'
+			}
+		case "u":
+			name, discriminator, _ := strings.Cut(rest, " ")
+			of(name).union = &Union{discriminator}
 		case "t":
 			words := strings.Split(rest, "\t")
 			current = of(words[0])
@@ -60,6 +77,22 @@ func read(table string) map[typeName]*marks {
 		}
 	}
 	return all
+}
+
+// UnionOf says whether t is a union; nil when it is none.
+func UnionOf(t reflect.Type) *Union {
+	if m := byType()[nameOf(t)]; m != nil {
+		return m.union
+	}
+	return nil
+}
+
+// Required says whether a Go field of t must be there; not said: its JSON tag holds.
+func Required(t reflect.Type, field string) (must, said bool) {
+	if m := byType()[nameOf(t)]; m != nil {
+		must, said = m.must[field]
+	}
+	return must, said
 }
 
 // Values returns the values of an enumeration, sorted; nil when t is not one.

@@ -5,7 +5,8 @@
 // those servers (no redirect is followed or passed on).
 //
 // What it describes of them (discovery, OpenAPI) is read ahead of requests and
-// kept; an APIService whose server does not answer stays listed, as stale.
+// kept; an APIService whose server does not answer stays listed, as stale. Kinds and
+// Everywhere show controllers their objects beside this server's own.
 // Whether one is available is not decided here: controllers/apiservice probes
 // and writes the condition that requests go by.
 package aggregator
@@ -21,8 +22,10 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/utils/clock"
 
+	"proa/internal/apis"
 	"proa/internal/apiserver/discovery"
 	"proa/internal/apiserver/openapi"
+	"proa/internal/egress"
 	"proa/internal/store"
 	"proa/internal/store/backend"
 )
@@ -37,6 +40,8 @@ type Config struct {
 
 	// ByAddress leads requests to the addresses of Services, not to their endpoints.
 	ByAddress bool
+	// Egress opens the connections to Services.
+	Egress egress.Dialers
 
 	Clock clock.WithTicker // nil: the real one
 	Log   *slog.Logger
@@ -48,6 +53,9 @@ type Aggregator struct {
 	config   Config
 	store    *store.Store
 	services backend.Resolver
+	kinds    *apis.Catalogue
+
+	publishing sync.Mutex // held by who changes kinds
 
 	building sync.Mutex // held by who makes a new table
 	table    atomic.Pointer[table]
@@ -71,7 +79,7 @@ func New(c Config) (*Aggregator, error) {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	return &Aggregator{config: c, store: c.Store, services: backend.Resolver{Store: c.Store, ByAddress: c.ByAddress}, described: map[string]description{}}, nil
+	return &Aggregator{config: c, store: c.Store, services: backend.Resolver{Store: c.Store, ByAddress: c.ByAddress, Egress: c.Egress}, kinds: apis.NewCatalogue(), described: map[string]description{}}, nil
 }
 
 // table is every APIService of one snapshot that leads elsewhere. It is never
@@ -130,7 +138,7 @@ func (a *Aggregator) build(sn *store.Snapshot, old *table) *table {
 		if old != nil {
 			before = old.backends[gv]
 		}
-		t.backends[gv] = newBackend(s, before, a.config.Certificate)
+		t.backends[gv] = newBackend(s, before, a.config)
 		return true
 	})
 	if old == nil {

@@ -27,7 +27,7 @@ type Backend struct {
 	broken    error // why there is no transport
 }
 
-func newBackend(s *apiregistrationv1.APIService, before *Backend, certificate *tls.Certificate) *Backend {
+func newBackend(s *apiregistrationv1.APIService, before *Backend, c Config) *Backend {
 	b := &Backend{
 		name: s.Name, gv: schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}, spec: &s.Spec,
 		available: helper.IsAPIServiceConditionTrue(s, apiregistrationv1.Available),
@@ -35,7 +35,7 @@ func newBackend(s *apiregistrationv1.APIService, before *Backend, certificate *t
 	if before != nil && before.sameServers(b.spec) {
 		b.transport, b.broken = before.transport, before.broken
 	} else {
-		b.transport, b.broken = newTransport(b.spec, certificate)
+		b.transport, b.broken = newTransport(b.spec, c)
 	}
 	return b
 }
@@ -74,14 +74,18 @@ var errBadBundle = errors.New("unable to load root certificates: unable to parse
 
 // newTransport trusts what spec says, for the name that the Service has inside
 // the cluster. An APIService without a bundle is held to the system's authorities.
-func newTransport(spec *apiregistrationv1.APIServiceSpec, certificate *tls.Certificate) (*http.Transport, error) {
+func newTransport(spec *apiregistrationv1.APIServiceSpec, c Config) (*http.Transport, error) {
 	config := &tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		ServerName:         fmt.Sprintf("%s.%s.svc", spec.Service.Name, spec.Service.Namespace),
 		InsecureSkipVerify: spec.InsecureSkipTLSVerify,
 	}
-	if certificate != nil {
-		config.Certificates = []tls.Certificate{*certificate}
+	if c.Certificate != nil {
+		config.Certificates = []tls.Certificate{*c.Certificate}
+	}
+	dial := c.Egress.Cluster
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
 	}
 	if len(spec.CABundle) > 0 {
 		config.RootCAs = x509.NewCertPool()
@@ -91,7 +95,6 @@ func newTransport(spec *apiregistrationv1.APIServiceSpec, certificate *tls.Certi
 	}
 	return &http.Transport{
 		TLSClientConfig: config, TLSHandshakeTimeout: dialTimeout, ForceAttemptHTTP2: true,
-		DialContext:     (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext,
-		IdleConnTimeout: idleTimeout, MaxIdleConnsPerHost: idlePerServer,
+		DialContext: dial, IdleConnTimeout: idleTimeout, MaxIdleConnsPerHost: idlePerServer,
 	}, nil
 }

@@ -142,7 +142,7 @@ func (a *Aggregator) describe(ctx context.Context, name string) (again bool, err
 	}
 	a.mu.Unlock()
 	if b == nil {
-		return false, nil
+		return false, a.publishKinds()
 	}
 	if d.stale = true; b.available {
 		ctx, cancel := context.WithTimeout(ctx, describeTime)
@@ -155,7 +155,7 @@ func (a *Aggregator) describe(ctx context.Context, name string) (again bool, err
 	a.mu.Lock()
 	a.described[name] = d
 	a.mu.Unlock()
-	return b.available, err
+	return b.available, errors.Join(err, a.publishKinds())
 }
 
 var aggregated = strings.Join([]string{

@@ -105,14 +105,9 @@ type reply struct {
 	body   []byte
 }
 
-// get reads a document of an extension server on this server's own behalf.
+// get reads a document of an extension server on this server's own behalf. It follows
+// nothing and reads no more than limit bytes.
 func (a *Aggregator) get(ctx context.Context, b *Backend, path string, header http.Header, limit int64) (*reply, error) {
-	return a.ask(ctx, http.MethodGet, b, ownUser, path, header, limit)
-}
-
-// ask sends a request of this server's own, as u. It follows nothing and reads no
-// more than limit bytes.
-func (a *Aggregator) ask(ctx context.Context, method string, b *Backend, u user.Info, path string, header http.Header, limit int64) (*reply, error) {
 	if b.broken != nil {
 		return nil, b.broken
 	}
@@ -121,18 +116,18 @@ func (a *Aggregator) ask(ctx context.Context, method string, b *Backend, u user.
 		return nil, err
 	}
 	at := "https://" + host + path
-	req, err := http.NewRequestWithContext(ctx, method, at, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
 		return nil, err
 	}
 	for name, values := range header {
 		req.Header[name] = values
 	}
-	transport.SetAuthProxyHeaders(req, u.GetName(), u.GetUID(), u.GetGroups(), u.GetExtra())
+	transport.SetAuthProxyHeaders(req, ownUser.Name, ownUser.UID, ownUser.Groups, ownUser.Extra)
 	resp, err := b.transport.RoundTrip(req)
 	if err != nil {
 		b.close()
-		return nil, fmt.Errorf("failing or missing response from %s: %s %q: %w", at, method[:1]+strings.ToLower(method[1:]), at, err)
+		return nil, fmt.Errorf("failing or missing response from %s: Get %q: %w", at, at, err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
@@ -155,7 +150,7 @@ const (
 // Probe asks for the discovery document that a server behind s has to serve:
 // several times at once, one good answer is enough.
 func (a *Aggregator) Probe(ctx context.Context, s *apiregistrationv1.APIService) error {
-	b := newBackend(s, nil, a.config.Certificate)
+	b := newBackend(s, nil, a.config)
 	defer b.close()
 	var attempts sync.WaitGroup
 	defer attempts.Wait()

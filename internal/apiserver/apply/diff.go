@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 
 	"proa/internal/apiserver/codec/jsonplan"
+	"proa/internal/store/sharing"
 )
 
 // A differ compares two Go structs of one kind as structured-merge-diff compares
@@ -385,11 +386,15 @@ func sameWire(a, b reflect.Value) bool {
 	if !a.IsValid() || !b.IsValid() || !a.CanAddr() || !b.CanAddr() {
 		return false
 	}
+	x, y := a.Addr().Interface(), b.Addr().Interface()
+	if sharing.Equal(x, y) {
+		return true
+	}
 	t := texts.Get().(*[2][]byte)
 	defer texts.Put(t)
 	var errA, errB error
-	t[0], errA = jsonplan.Append(t[0][:0], a.Addr().Interface())
-	t[1], errB = jsonplan.Append(t[1][:0], b.Addr().Interface())
+	t[0], errA = jsonplan.Append(t[0][:0], x)
+	t[1], errB = jsonplan.Append(t[1][:0], y)
 	return errA == nil && errB == nil && bytes.Equal(t[0], t[1])
 }
 

@@ -106,10 +106,10 @@ func (m *Manager) owners(entries []metav1.ManagedFieldsEntry, manager string) (o
 			return nil, -1, false
 		}
 		set, err := m.sets.read(e.FieldsV1.Raw)
-		if err != nil || !m.differ.root.fits(set) {
+		if err != nil || !m.differ.root.fits(set.Set) {
 			return nil, -1, false
 		}
-		owners = append(owners, owner{e, set, set})
+		owners = append(owners, owner{e, set.Set, set.Set})
 	}
 	return owners, own, len(owners) > 0
 }

@@ -162,26 +162,29 @@ func (m *Manager) claim(entries []metav1.ManagedFieldsEntry, touched, removed *f
 		if err != nil {
 			return nil, false
 		}
-		left := owned.Difference(gone)
+		lost := owned.Intersection(gone)
 		if !claimed && e.Manager == manager && e.Operation == metav1.ManagedFieldsOperationUpdate && e.Subresource == m.subresource {
-			record, err := left.Union(mine).ToJSON()
-			if err != nil {
-				return nil, false
+			record := e.FieldsV1.Raw
+			if !owned.canonical || !lost.Difference(mine).Empty() || !mine.Difference(owned.Set).Empty() {
+				if record, err = owned.Difference(gone).Union(mine).ToJSON(); err != nil {
+					return nil, false
+				}
 			}
 			tracked, claimed = append(tracked, m.entry(manager, record)), true
 			continue
 		}
-		if left.Empty() {
-			continue
-		}
-		if !left.Equals(owned) {
+		left := owned.Set
+		if !lost.Empty() {
+			left = owned.Difference(gone)
 			raw, err := left.ToJSON()
 			if err != nil {
 				return nil, false
 			}
 			e.FieldsV1 = &metav1.FieldsV1{Raw: raw}
 		}
-		tracked = append(tracked, e)
+		if !left.Empty() {
+			tracked = append(tracked, e)
+		}
 	}
 	if !claimed {
 		record, err := mine.ToJSON()
@@ -198,7 +201,13 @@ func (m *Manager) claim(entries []metav1.ManagedFieldsEntry, touched, removed *f
 // set that it returned is shared and must not be changed.
 type sets struct {
 	mu    sync.RWMutex
-	known map[string]*fieldpath.Set
+	known map[string]knownSet
+}
+
+// knownSet is a set that was read. It is canonical if it was written as the set is.
+type knownSet struct {
+	*fieldpath.Set
+	canonical bool
 }
 
 // maxSets bounds the records that are remembered of one kind, and maxRecord the
@@ -208,27 +217,29 @@ const (
 	maxRecord = 16 << 10
 )
 
-func (s *sets) read(record []byte) (*fieldpath.Set, error) {
+func (s *sets) read(text []byte) (knownSet, error) {
 	s.mu.RLock()
-	set, ok := s.known[string(record)]
+	known, ok := s.known[string(text)]
 	s.mu.RUnlock()
 	if ok {
-		return set, nil
+		return known, nil
 	}
-	set = &fieldpath.Set{}
-	if err := set.FromJSON(bytes.NewReader(record)); err != nil {
-		return nil, err
+	r := knownSet{Set: &fieldpath.Set{}}
+	if err := r.FromJSON(bytes.NewReader(text)); err != nil {
+		return knownSet{}, err
 	}
-	if len(record) > maxRecord {
-		return set, nil
+	again, err := r.ToJSON()
+	r.canonical = err == nil && bytes.Equal(again, text)
+	if len(text) > maxRecord {
+		return r, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.known == nil || len(s.known) >= maxSets {
-		s.known = map[string]*fieldpath.Set{}
+		s.known = map[string]knownSet{}
 	}
-	s.known[string(record)] = set
-	return set, nil
+	s.known[string(text)] = r
+	return r, nil
 }
 
 func (m *Manager) entry(manager string, record []byte) metav1.ManagedFieldsEntry {

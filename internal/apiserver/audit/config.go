@@ -16,6 +16,7 @@ import (
 
 	"gopkg.in/natefinch/lumberjack.v2"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/apis/audit"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
@@ -50,8 +51,9 @@ type Log struct {
 
 // Webhook gets lists of events.
 type Webhook struct {
-	Kubeconfig string        // empty: no webhook
-	Backoff    time.Duration // before the first repetition; default 10 s
+	Kubeconfig string           // empty: no webhook
+	Backoff    time.Duration    // before the first repetition; default 10 s
+	Dial       utilnet.DialFunc // nil: directly
 	Delivery
 }
 
@@ -152,7 +154,7 @@ func (w Webhook) open() (audits.Backend, error) {
 	if first == 0 {
 		first = 10 * time.Second
 	}
-	b, err := pluginwebhook.NewBackend(w.Kubeconfig, auditv1.SchemeGroupVersion, wait.Backoff{Duration: first, Factor: 1.5, Jitter: 0.2, Steps: triesOfWebhook}, nil)
+	b, err := pluginwebhook.NewBackend(w.Kubeconfig, auditv1.SchemeGroupVersion, wait.Backoff{Duration: first, Factor: 1.5, Jitter: 0.2, Steps: triesOfWebhook}, w.Dial)
 	if err != nil {
 		return nil, fmt.Errorf("audit webhook: %w", err)
 	}

@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"sync"
 
+	"proa/internal/apiserver/codec/jsonplan"
+	"proa/internal/apiserver/codec/protoplan"
 	"proa/internal/store"
 )
 
@@ -23,9 +25,28 @@ type chunk struct {
 
 var chunkBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
+// Memo remembers where in a buffer stands what objects have in common, so that it is
+// copied and not encoded again. It is Reset when the buffer is used for something else.
+// The zero value is ready for use.
+type Memo struct {
+	json  jsonplan.Memo
+	proto protoplan.Memo
+}
+
+// Reset forgets everything.
+func (m *Memo) Reset() {
+	m.json.Reset()
+	m.proto.Reset()
+}
+
+var memos = sync.Pool{New: func() any { return new(Memo) }}
+
+// encoding appends an item of a list to b. The memo is of what else b holds.
+type encoding func(b []byte, i int, m *Memo) ([]byte, error)
+
 // writeChunks encodes items on all processors and writes what encode appends for
 // each, in order.
-func writeChunks(w io.Writer, items []*store.Item, encode func(b []byte, i int) ([]byte, error)) error {
+func writeChunks(w io.Writer, items []*store.Item, encode encoding) error {
 	window := 2 * runtime.GOMAXPROCS(0)
 	var encoding sync.WaitGroup
 	defer encoding.Wait()
@@ -69,10 +90,12 @@ func chunkEnd(items []*store.Item, start int) int {
 	return len(items)
 }
 
-func (c *chunk) encode(from, to int, encode func(b []byte, i int) ([]byte, error)) {
-	b := (*c.buf)[:0]
+func (c *chunk) encode(from, to int, encode encoding) {
+	b, memo := (*c.buf)[:0], memos.Get().(*Memo)
 	for i := from; i < to && c.err == nil; i++ {
-		b, c.err = encode(b, i)
+		b, c.err = encode(b, i, memo)
 	}
+	memo.Reset()
+	memos.Put(memo)
 	*c.buf = b
 }

@@ -233,8 +233,9 @@ func TestALongBeginningIsWrittenAsAnyEventAndNotKept(t *testing.T) {
 		for _, convert := range []func(apis.Object) (apis.Object, error){nil, convert} {
 			f := NewForm(podKind, negotiate.Format{Media: media}, convert)
 			item := items(pod("a"))[0]
-			var initial, page, event bytes.Buffer
-			if err := f.WriteInitial(&initial, watch.Added, item); err != nil {
+			var page, event bytes.Buffer
+			initial, err := f.AppendInitial(nil, watch.Added, item, new(Memo))
+			if err != nil {
 				t.Fatal(err)
 			}
 			if err := f.WriteList(&page, List{Kind: listKind, Meta: metav1.ListMeta{Continue: "more"}}, []*store.Item{item}); err != nil {
@@ -246,14 +247,44 @@ func TestALongBeginningIsWrittenAsAnyEventAndNotKept(t *testing.T) {
 			if err := f.WriteEvent(&event, watch.Added, item); err != nil {
 				t.Fatal(err)
 			}
-			if !bytes.Equal(initial.Bytes(), event.Bytes()) {
-				t.Errorf("%s: got\n%q, want\n%q", media, initial.Bytes(), event.Bytes())
+			if !bytes.Equal(initial, event.Bytes()) {
+				t.Errorf("%s: got\n%q, want\n%q", media, initial, event.Bytes())
 			}
-			initial.Reset()
-			if err := f.WriteInitial(&initial, watch.Added, item); err != nil || !bytes.Equal(initial.Bytes(), event.Bytes()) {
-				t.Errorf("%s: kept bytes make %q, %v", media, initial.Bytes(), err)
+			if initial, err = f.AppendInitial(nil, watch.Added, item, new(Memo)); err != nil || !bytes.Equal(initial, event.Bytes()) {
+				t.Errorf("%s: kept bytes make %q, %v", media, initial, err)
 			}
 		}
+	}
+}
+
+func TestObjectsThatSharePartsBeginAWatchAsAnyOther(t *testing.T) {
+	first := pod("a")
+	second := first.DeepCopy()
+	second.Name, second.Spec.Containers, second.Labels = "b", first.Spec.Containers, first.Labels
+	typed := second.DeepCopy()
+	typed.Kind, typed.APIVersion = "Pod", "v1"
+	for _, media := range []negotiate.Media{negotiate.JSON, negotiate.Protobuf} {
+		beginAsAnyOther(t, NewForm(podKind, negotiate.Format{Media: media}, nil), first, second, typed, second, &corev1.Pod{}, first)
+	}
+}
+
+func beginAsAnyOther(t *testing.T, f *Form, pods ...*corev1.Pod) {
+	t.Helper()
+	var got []byte
+	var want bytes.Buffer
+	var memo Memo
+	for _, p := range pods {
+		item := store.NewItem(store.Key{Name: p.Name}, p)
+		var err error
+		if got, err = f.AppendInitial(got, watch.Added, item, &memo); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.WriteEvent(&want, watch.Added, item); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(got, want.Bytes()) {
+		t.Errorf("got\n%s, want\n%s", got, want.Bytes())
 	}
 }
 

@@ -208,8 +208,9 @@ func (f *Form) peek(item *store.Item) ([]byte, bool) {
 	return b, err == nil
 }
 
-// appendBody appends the bare JSON of an item that is not to be kept.
-func (f *Form) appendBody(b []byte, item *store.Item) ([]byte, error) {
+// appendBody appends the bare JSON of an item that is not to be kept. The memo is of
+// what else b holds.
+func (f *Form) appendBody(b []byte, item *store.Item, m *jsonplan.Memo) ([]byte, error) {
 	if kept, ok := f.peek(item); ok {
 		return append(b, kept...), nil
 	}
@@ -224,7 +225,7 @@ func (f *Form) appendBody(b []byte, item *store.Item) ([]byte, error) {
 			return b, err
 		}
 	}
-	return appendJSON(b, obj)
+	return appendJSON(b, obj, m)
 }
 
 // encode makes the bare bytes of an object: JSON without kind and apiVersion
@@ -253,7 +254,7 @@ func (f *Form) encode(obj apis.Object) ([]byte, error) {
 func marshalJSON(obj any) ([]byte, error) {
 	scratch := scratches.Get().(*[]byte)
 	defer scratches.Put(scratch)
-	b, err := appendJSON((*scratch)[:0], obj)
+	b, err := appendJSON((*scratch)[:0], obj, nil)
 	*scratch = b[:0]
 	if err != nil {
 		return nil, err
@@ -264,12 +265,12 @@ func marshalJSON(obj any) ([]byte, error) {
 var scratches = sync.Pool{New: func() any { return new([]byte) }}
 
 // appendJSON appends an object's JSON to b.
-func appendJSON(b []byte, obj any) ([]byte, error) {
+func appendJSON(b []byte, obj any, m *jsonplan.Memo) ([]byte, error) {
 	if u, ok := obj.(runtime.Unstructured); ok {
 		return jsonplan.AppendValue(b, u.UnstructuredContent())
 	}
 	if v := reflect.ValueOf(obj); v.Kind() == reflect.Pointer && !v.IsNil() {
-		return jsonplan.Append(b, obj)
+		return m.Append(b, obj)
 	}
 	raw, err := json.Marshal(obj)
 	return append(b, raw...), err

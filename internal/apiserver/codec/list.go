@@ -75,7 +75,7 @@ func (r *reader) next(item *store.Item) (head, rest []byte, err error) {
 	if r.keep {
 		body, err = r.form.body(item, true)
 	} else {
-		r.scratch, err = r.form.appendBody(r.scratch[:0], item)
+		r.scratch, err = r.form.appendBody(r.scratch[:0], item, nil)
 		body = r.scratch
 	}
 	if err != nil || !r.kinds {
@@ -94,7 +94,9 @@ func (f *Form) writeJSONList(w io.Writer, l List, items []*store.Item) error {
 		return err
 	}
 	if !l.keeps(items) {
-		err := writeChunks(w, items, func(b []byte, i int) ([]byte, error) { return f.appendListed(b, l, items, i) })
+		err := writeChunks(w, items, func(b []byte, i int, m *Memo) ([]byte, error) {
+			return f.appendListed(b, l, items[i], i == 0, m)
+		})
 		if err != nil {
 			return err
 		}
@@ -115,13 +117,16 @@ func (f *Form) writeJSONList(w io.Writer, l List, items []*store.Item) error {
 }
 
 // appendListed appends an item of a long list, with the comma before it.
-func (f *Form) appendListed(b []byte, l List, items []*store.Item, i int) ([]byte, error) {
-	if i > 0 {
+func (f *Form) appendListed(b []byte, l List, item *store.Item, first bool, m *Memo) ([]byte, error) {
+	if !first {
 		b = append(b, ',')
 	}
+	if !l.ItemKinds {
+		return f.appendBody(b, item, &m.json)
+	}
 	start := len(b)
-	b, err := f.appendBody(b, items[i])
-	if err != nil || !l.ItemKinds {
+	b, err := f.appendBody(b, item, nil)
+	if err != nil {
 		return b, err
 	}
 	if head, rest := joinHead(f.head, b[start:]); head != nil {
@@ -221,7 +226,9 @@ func (f *Form) writeProtoList(w io.Writer, l List, items []*store.Item) error {
 		return err
 	}
 	if !l.keeps(items) {
-		err := writeChunks(w, items, func(b []byte, i int) ([]byte, error) { return f.appendProto(b, items[i], int(sizes[i])) })
+		err := writeChunks(w, items, func(b []byte, i int, m *Memo) ([]byte, error) {
+			return f.appendProto(b, items[i], int(sizes[i]), m)
+		})
 		if err != nil {
 			return err
 		}
@@ -230,7 +237,7 @@ func (f *Form) writeProtoList(w io.Writer, l List, items []*store.Item) error {
 	var tag, scratch []byte
 	for i, item := range items {
 		var body []byte
-		if body, scratch, err = f.protoBody(item, true, scratch); err != nil {
+		if body, scratch, err = f.protoBody(item, scratch); err != nil {
 			return err
 		}
 		if len(body) != int(sizes[i]) {
@@ -246,7 +253,7 @@ func (f *Form) writeProtoList(w io.Writer, l List, items []*store.Item) error {
 
 func (f *Form) protoSizes(items []*store.Item, keeps bool) ([]int32, error) {
 	sizes := make([]int32, len(items))
-	size := func(_ []byte, i int) ([]byte, error) {
+	size := func(_ []byte, i int, _ *Memo) ([]byte, error) {
 		n, err := f.protoSize(items[i])
 		sizes[i] = int32(n)
 		return nil, err
@@ -255,7 +262,7 @@ func (f *Form) protoSizes(items []*store.Item, keeps bool) ([]int32, error) {
 		return sizes, writeChunks(io.Discard, items, size)
 	}
 	for i := range items {
-		if _, err := size(nil, i); err != nil {
+		if _, err := size(nil, i, nil); err != nil {
 			return nil, err
 		}
 	}
@@ -263,17 +270,21 @@ func (f *Form) protoSizes(items []*store.Item, keeps bool) ([]int32, error) {
 }
 
 // appendProto appends an item of a long list as the list message's field.
-func (f *Form) appendProto(b []byte, item *store.Item, size int) ([]byte, error) {
-	b = slices.Grow(appendTag(b, 2, size), size)
+func (f *Form) appendProto(b []byte, item *store.Item, size int, m *Memo) ([]byte, error) {
+	return f.appendMessage(appendTag(b, 2, size), item, size, m)
+}
+
+// appendMessage appends an item's message of a known size. The memo is of what else b holds.
+func (f *Form) appendMessage(b []byte, item *store.Item, size int, m *Memo) ([]byte, error) {
 	if kept, ok := f.peek(item); ok {
 		if len(kept) != size {
 			return b, errSizeChanged
 		}
 		return append(b, kept...), nil
 	}
-	m, err := f.protoMessage(item)
+	message, err := f.protoMessage(item)
 	if err != nil {
 		return b, err
 	}
-	return b[:len(b)+size], marshalInto(b[len(b):len(b)+size], m)
+	return m.proto.Append(b, message, size)
 }

@@ -125,15 +125,12 @@ func (f *Form) protoSize(item *store.Item) (int, error) {
 	return f.measure(obj)
 }
 
-// protoBody returns an item's message; one that is not kept goes to scratch,
-// which it returns grown for the next call.
-func (f *Form) protoBody(item *store.Item, keep bool, scratch []byte) (body, grown []byte, err error) {
-	if keep && f.key != "" {
+// protoBody returns an item's message, which is kept; one that has no name goes to
+// scratch, which it returns grown for the next call.
+func (f *Form) protoBody(item *store.Item, scratch []byte) (body, grown []byte, err error) {
+	if f.key != "" {
 		b, err := f.body(item, true)
 		return b, scratch, err
-	}
-	if b, ok := f.peek(item); ok {
-		return b, scratch, nil
 	}
 	m, err := f.protoMessage(item)
 	if err != nil {

@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"proa/internal/apiserver/codec/jsonplan"
 	"proa/internal/apiserver/negotiate"
 	"proa/internal/store"
 )
@@ -24,23 +26,53 @@ func (f *Form) WriteEvent(w io.Writer, typ watch.EventType, item *store.Item) er
 	return f.writeFrame(w, typ, f.head, f.envelope, body)
 }
 
-// WriteInitial is WriteEvent for one of the many objects that a watch begins with:
-// its bytes are used when they are kept already, and not kept otherwise.
-func (f *Form) WriteInitial(w io.Writer, typ watch.EventType, item *store.Item) error {
+// AppendInitial appends what WriteEvent writes, for one of the many objects that a
+// watch begins with: its bytes are used when they are kept already, and not kept
+// otherwise. The memo is of what else b holds.
+func (f *Form) AppendInitial(b []byte, typ watch.EventType, item *store.Item, m *Memo) ([]byte, error) {
+	switch {
+	case f.Media == negotiate.Protobuf:
+		size, err := f.protoSize(item)
+		if err != nil {
+			return b, err
+		}
+		b, err = f.appendMessage(append(b, protoFrameHead(typ, f.envelope, size)...), item, size, m)
+		return append(b, envelopeTail...), err
+	case f.Media == negotiate.JSON && f.Convert == nil && len(f.head) > 0:
+		return f.appendPlain(b, typ, item, &m.json)
+	}
 	scratch := scratches.Get().(*[]byte)
 	defer scratches.Put(scratch)
-	var body []byte
-	var err error
-	if f.Media == negotiate.Protobuf {
-		body, *scratch, err = f.protoBody(item, false, (*scratch)[:0])
-	} else {
-		body, err = f.appendBody((*scratch)[:0], item)
-		*scratch = body[:0]
+	body, err := f.appendBody((*scratch)[:0], item, nil)
+	if *scratch = body[:0]; err != nil {
+		return b, err
 	}
+	out := bytes.NewBuffer(b)
+	err = f.writeFrame(out, typ, f.head, f.envelope, body)
+	return out.Bytes(), err
+}
+
+// appendPlain appends the line of an object as it is stored. The brace that the object
+// begins with becomes the comma behind its kind, so that nothing has to be moved.
+func (f *Form) appendPlain(b []byte, typ watch.EventType, item *store.Item, m *jsonplan.Memo) ([]byte, error) {
+	b = append(b, eventHeads[typ]...)
+	start := len(b)
+	b = append(b, f.head[:len(f.head)-1]...)
+	brace := len(b)
+	b, err := f.appendBody(b, item, m)
 	if err != nil {
-		return err
+		return b, err
 	}
-	return f.writeFrame(w, typ, f.head, f.envelope, body)
+	switch body := b[brace:]; {
+	case hasKind(body): // it keeps its own
+		m.Reset()
+		b = append(b[:start], body...)
+	case len(body) == 2: // {}
+		b = append(b[:brace], '}')
+	default:
+		b[brace] = ','
+	}
+	return append(b, eventTail...), nil
 }
 
 // WriteError writes an ERROR event. It is the last of a watch.

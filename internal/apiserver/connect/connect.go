@@ -7,6 +7,7 @@
 package connect
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"net"
@@ -22,6 +23,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	utilproxy "k8s.io/apimachinery/pkg/util/proxy"
 	streamproxy "k8s.io/apiserver/pkg/util/proxy"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
@@ -44,6 +46,8 @@ type Config struct {
 	// at a loopback address, as upstream does: agents of nodes that are not real
 	// ones run beside the server.
 	LoopbackStreams bool
+	// Dial opens the connections to nodes, pods and Services. Nil: directly.
+	Dial utilnet.DialFunc
 }
 
 // Connector opens connections for the connect subresources.
@@ -61,10 +65,10 @@ func New(c Config) *Connector {
 	}
 	return &Connector{
 		config:           c,
-		kubeletTransport: transport(c.KubeletTLS, c.AllowLoopback),
-		streamTransport:  transport(c.KubeletTLS, c.AllowLoopback || c.LoopbackStreams),
+		kubeletTransport: c.transport(c.KubeletTLS, c.AllowLoopback),
+		streamTransport:  c.transport(c.KubeletTLS, c.AllowLoopback || c.LoopbackStreams),
 		// What listens in a pod has no certificate that could be checked.
-		proxyTransport: transport(&tls.Config{InsecureSkipVerify: true}, c.AllowLoopback),
+		proxyTransport: c.transport(&tls.Config{InsecureSkipVerify: true}, c.AllowLoopback),
 	}
 }
 
@@ -75,10 +79,23 @@ func (c *Connector) Close() {
 	c.proxyTransport.CloseIdleConnections()
 }
 
-func transport(t *tls.Config, loopback bool) *http.Transport {
-	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second, Control: guard(loopback)}
+func (c *Config) transport(t *tls.Config, loopback bool) *http.Transport {
+	allowed := guard(loopback)
+	dial := (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second, Control: allowed}).DialContext
+	if c.Dial != nil {
+		dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			// A name is the proxy's to resolve; an address must be one that this server
+			// would go to.
+			if _, err := netip.ParseAddrPort(address); err == nil {
+				if err := allowed(network, address, nil); err != nil {
+					return nil, err
+				}
+			}
+			return c.Dial(ctx, network, address)
+		}
+	}
 	return &http.Transport{
-		DialContext: dialer.DialContext, TLSClientConfig: t, TLSHandshakeTimeout: 10 * time.Second,
+		DialContext: dial, TLSClientConfig: t, TLSHandshakeTimeout: 10 * time.Second,
 		MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute,
 	}
 }
@@ -191,11 +208,15 @@ func (c *Connector) exec(w http.ResponseWriter, r *http.Request, s *store.Snapsh
 		query.Add(corev1.ExecCommandParam, word)
 	}
 	t.url.RawQuery = query.Encode()
+	streamExec(w, r, t, o, fail)
+	return nil
+}
+
+func streamExec(w http.ResponseWriter, r *http.Request, t target, o *corev1.PodExecOptions, fail func(error)) {
 	handler := http.Handler(upgrade(t, fail))
 	translator := streamproxy.NewStreamTranslatorHandler(t.url, t.transport, 0, streamproxy.Options{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, Tty: o.TTY})
 	handler = streamproxy.NewTranslatingHandler(handler, translator, wsstream.IsWebSocketRequestWithStreamCloseProtocol)
 	handler.ServeHTTP(w, r)
-	return nil
 }
 
 func (c *Connector) portForward(w http.ResponseWriter, r *http.Request, s *store.Snapshot, info *request.Info, o *corev1.PodPortForwardOptions, fail func(error)) error {
@@ -206,9 +227,13 @@ func (c *Connector) portForward(w http.ResponseWriter, r *http.Request, s *store
 	if len(o.Ports) > 0 {
 		t.url.RawQuery = url.Values{corev1.PortHeader: {strings.Trim(strings.ReplaceAll(fmt.Sprint(o.Ports), " ", ","), "[]")}}.Encode()
 	}
+	streamPorts(w, r, t, fail)
+	return nil
+}
+
+func streamPorts(w http.ResponseWriter, r *http.Request, t target, fail func(error)) {
 	handler := upgrade(t, fail)
 	streamproxy.NewTranslatingHandler(handler, streamproxy.NewTunnelingHandler(handler), wsstream.IsWebSocketRequestWithTunnelingProtocol).ServeHTTP(w, r)
-	return nil
 }
 
 // upgrade copies an upgraded connection both ways; anything else is an error.

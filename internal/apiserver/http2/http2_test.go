@@ -23,6 +23,7 @@ import (
 func serving(t testing.TB, c Config, h http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)
+	s.Listener = Corked(s.Listener)
 	Serve(s.Config, c)
 	s.TLS = &tls.Config{NextProtos: []string{"h2", "http/1.1"}}
 	s.StartTLS()

@@ -64,7 +64,7 @@ func (c *conn) writeLocked() bool {
 	c.out = nil
 	c.mu.Unlock()
 	c.tls.SetWriteDeadline(time.Now().Add(c.server.config.WriteTimeout))
-	_, err := c.tls.Write(b)
+	err := c.send(b)
 	if cap(b) <= 4*maxOut {
 		b = b[:0]
 		outputs.Put(&b)
@@ -76,6 +76,21 @@ func (c *conn) writeLocked() bool {
 	}
 	c.written.Broadcast()
 	return true
+}
+
+// oneRecord is how many bytes TLS writes at once.
+const oneRecord = 16 << 10
+
+// send writes frames, those of many records with few writes of the kernel's.
+func (c *conn) send(b []byte) error {
+	below, ok := c.tls.NetConn().(*corked)
+	if !ok || len(b) <= oneRecord {
+		_, err := c.tls.Write(b)
+		return err
+	}
+	below.hold()
+	_, err := c.tls.Write(b)
+	return errors.Join(err, below.release())
 }
 
 // bufferLocked returns the frames that wait, to append to.

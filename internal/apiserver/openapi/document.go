@@ -6,6 +6,8 @@
 package openapi
 
 import (
+	"cmp"
+	"maps"
 	"reflect"
 	"slices"
 	"sort"
@@ -19,6 +21,14 @@ import (
 )
 
 var rawExtension = reflect.TypeFor[runtime.RawExtension]()
+
+// dialect says how a document is written.
+type dialect struct {
+	v3    bool
+	cbor  bool                                   // CBOR is among the media types
+	plain bool                                   // enumerations are strings like others
+	gone  func(schema.GroupVersionResource) bool // whose delete answers with the object; nil: none
+}
 
 // document is one OpenAPI document in the making.
 type document struct {
@@ -65,32 +75,91 @@ func sortedVersions[T any](m map[schema.GroupVersion]T) []schema.GroupVersion {
 	return list
 }
 
-// build describes the resources of some group versions, in version 2 or 3.
-func build(v3 bool, title, version string, gvs map[schema.GroupVersion][]served) object {
-	d := &document{models: newModels(v3), paths: map[string]object{}, seen: map[string]int{}}
+// sortedGroups sorts by group, then version.
+func sortedGroups[T any](m map[schema.GroupVersion]T) []schema.GroupVersion {
+	list := slices.Collect(maps.Keys(m))
+	slices.SortFunc(list, func(a, b schema.GroupVersion) int {
+		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Version, b.Version))
+	})
+	return list
+}
+
+// build describes the resources of some group versions and other paths.
+func build(as dialect, version string, gvs map[schema.GroupVersion][]served, others ...generalPath) object {
+	d := &document{models: newModels(as), paths: map[string]object{}, seen: map[string]int{}}
+	d.declareCommon(gvs)
 	for _, gv := range sortedVersions(gvs) {
 		for _, s := range gvs[gv] {
 			d.declareKinds(s)
 		}
-		for _, t := range []reflect.Type{reflect.TypeFor[metav1.DeleteOptions](), reflect.TypeFor[metav1.WatchEvent]()} {
-			d.models.kind(t, gv.WithKind(t.Name()))
-		}
 	}
-	status := reflect.TypeFor[metav1.Status]()
-	d.models.kind(status, schema.GroupVersionKind{Version: "v1", Kind: "Status"})
 	for _, gv := range sortedVersions(gvs) {
 		for _, s := range gvs[gv] {
 			d.addPaths(s)
 		}
-		d.addResourceList(gv)
+		if !onlyCustom(gvs[gv]) {
+			d.addResourceList(gv)
+		}
 	}
-	info := object{"title": title, "version": version}
-	if v3 {
-		return object{"openapi": "3.0.0", "info": info, "paths": d.paths, "components": object{"schemas": d.models.all, "securitySchemes": tokens()}}
+	for _, p := range others {
+		d.addGeneral(p)
 	}
+	info := object{"title": "Kubernetes", "version": version}
+	if as.v3 && len(others) == 0 && onlyCustom(slices.Concat(slices.Collect(maps.Values(gvs))...)) {
+		info = object{"title": "Kubernetes CRD Swagger", "version": "v0.1.0"}
+	}
+	if as.v3 {
+		components := object{"securitySchemes": tokens()}
+		if info["version"] != version {
+			components = object{}
+		}
+		if len(d.models.all) > 0 {
+			components["schemas"] = d.models.all
+		}
+		return object{"openapi": "3.0.0", "info": info, "paths": d.paths, "components": components}
+	}
+	shared := d.shareParameters()
 	return object{
-		"swagger": "2.0", "info": info, "paths": d.paths, "definitions": d.models.all,
+		"swagger": "2.0", "info": info, "paths": d.paths, "parameters": shared, "definitions": d.models.all,
 		"securityDefinitions": tokens(), "security": []object{{"BearerToken": []string{}}},
+	}
+}
+
+// otherVersions know the common options, too, as the release before knew them:
+// versions of reviews that are only sent, and those that are no longer served.
+var otherVersions = []schema.GroupVersion{
+	{Group: "admission.k8s.io", Version: "v1"}, {Group: "admission.k8s.io", Version: "v1beta1"},
+	{Group: "imagepolicy.k8s.io", Version: "v1alpha1"},
+	{Group: "apiextensions.k8s.io", Version: "v1beta1"}, {Group: "apiregistration.k8s.io", Version: "v1beta1"},
+}
+
+// declareCommon says of which versions the types are that all groups have. In
+// OpenAPI 2 these are all versions that there are.
+func (d *document) declareCommon(gvs map[schema.GroupVersion][]served) {
+	core := schema.GroupVersion{Version: "v1"}
+	versions := map[schema.GroupVersion]bool{core: true}
+	for gv := range gvs {
+		versions[gv] = true
+	}
+	if !d.models.v3 {
+		kinds, _, _ := apis.Scheme().ObjectKinds(&metav1.DeleteOptions{}) // registered with every group
+		for _, k := range kinds {
+			versions[k.GroupVersion()] = true
+		}
+		for _, gv := range otherVersions {
+			versions[gv] = true
+		}
+	}
+	for _, gv := range sortedGroups(versions) {
+		for _, t := range []reflect.Type{reflect.TypeFor[metav1.DeleteOptions](), reflect.TypeFor[metav1.WatchEvent]()} {
+			d.models.kind(t, gv.WithKind(t.Name()))
+		}
+	}
+	for _, t := range []reflect.Type{
+		reflect.TypeFor[metav1.Status](), reflect.TypeFor[metav1.APIVersions](), reflect.TypeFor[metav1.APIGroupList](),
+		reflect.TypeFor[metav1.APIGroup](), reflect.TypeFor[metav1.APIResourceList](),
+	} {
+		d.models.kind(t, core.WithKind(t.Name()))
 	}
 }
 
@@ -111,17 +180,7 @@ func (d *document) declareKinds(s served) {
 		if sub.New == nil || sub.Kind == "" {
 			continue
 		}
-		t := typeOf(sub.New())
-		gvk := schema.GroupVersionKind{Group: sub.Group, Version: sub.Version, Kind: sub.Kind}
-		for _, known := range d.models.kinds[t] {
-			if known == gvk {
-				t = nil
-				break
-			}
-		}
-		if t != nil {
-			d.models.kind(t, gvk)
-		}
+		d.models.kind(typeOf(sub.New()), schema.GroupVersionKind{Group: sub.Group, Version: sub.Version, Kind: sub.Kind})
 	}
 }
 
@@ -130,6 +189,11 @@ func typeOf(obj runtime.Object) reflect.Type { return deref(reflect.TypeOf(obj))
 func isCustom(s served) bool {
 	_, ok := s.newItem().(runtime.Unstructured)
 	return ok
+}
+
+// onlyCustom says whether all of a group version comes from definitions.
+func onlyCustom(list []served) bool {
+	return !slices.ContainsFunc(list, func(s served) bool { return !isCustom(s) })
 }
 
 // body refers to the model of the resource itself, list to that of its list.
@@ -155,7 +219,13 @@ func (d *document) list(s served) object {
 	name := customName(s.gv().WithKind(listKind))
 	if _, ok := d.models.all[name]; !ok {
 		properties := d.typeMeta()
-		properties["metadata"] = d.models.ref(reflect.TypeFor[metav1.ListMeta]())
+		metadata := object{"description": "Standard list metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds"}
+		if ref := d.models.ref(reflect.TypeFor[metav1.ListMeta]()); d.models.v3 {
+			metadata["allOf"] = []object{ref}
+		} else {
+			metadata["$ref"] = ref["$ref"]
+		}
+		properties["metadata"] = metadata
 		properties["items"] = object{
 			"type": "array", "items": d.body(s),
 			"description": "List of " + s.Plural + ". More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md",

@@ -10,7 +10,7 @@ import (
 )
 
 func TestEnumerationsNameTheirValues(t *testing.T) {
-	m := newModels(true)
+	m := newModels(dialect{v3: true})
 	m.ref(reflect.TypeFor[corev1.Container]())
 	properties := m.all["io.k8s.api.core.v1.Container"]["properties"].(object)
 	policy := properties["imagePullPolicy"].(object)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -30,6 +31,16 @@ type Config struct {
 	Catalogue *apis.Catalogue
 	Version   string          // of the server
 	Remotes   func() *Remotes // what other servers describe; nil: nothing
+	CBOR      bool            // the server speaks it
+	Plain     bool            // enumerations are not told (gate OpenAPIEnums off)
+	Issuer    Identity
+
+	// Returned says where a delete answers with the object; nil: nowhere.
+	Returned func(schema.GroupVersionResource) bool
+}
+
+func (c *Config) dialect(v3 bool) dialect {
+	return dialect{v3: v3, cbor: c.CBOR, plain: c.Plain, gone: c.Returned}
 }
 
 // Handler serves /openapi/v2, /openapi/v3 and what lies below it.
@@ -41,6 +52,7 @@ type Handler struct {
 	remotes *Remotes         // and that of the other servers
 	gvs     map[schema.GroupVersion][]served
 	v3      map[schema.GroupVersion]versionDocument
+	general map[string]generalDocument // by path
 	v2      *compressed
 	proto   map[string]*compressed // protobuf form by path
 }
@@ -48,6 +60,12 @@ type Handler struct {
 type versionDocument struct {
 	of []*apis.Resource // what it describes; the document lives while these do
 	*compressed
+}
+
+// generalDocument describes a path below no group version.
+type generalDocument struct {
+	generalPath
+	*compressed // nil: not asked for yet
 }
 
 // compressed is a document as it is kept.
@@ -80,10 +98,15 @@ func (h *Handler) refreshLocked() {
 		}
 	}
 	h.v3 = kept
+	general := map[string]generalDocument{}
+	for _, p := range generalPaths(h.gvs, h.config.Issuer) {
+		general[p.path] = generalDocument{p, h.general[p.path].compressed}
+	}
+	h.general = general
 }
 
-// describedLocked are the group versions that have an OpenAPI 3 document.
-func (h *Handler) describedLocked() []schema.GroupVersion {
+// versionsLocked are the group versions that have an OpenAPI 3 document.
+func (h *Handler) versionsLocked() []schema.GroupVersion {
 	list := sortedVersions(h.gvs)
 	for _, r := range h.remotes.list() {
 		if r.V3 != nil {
@@ -108,7 +131,7 @@ func (h *Handler) versionLocked(gv schema.GroupVersion) (*compressed, error) {
 	if doc, ok := h.v3[gv]; ok {
 		return doc.compressed, nil
 	}
-	doc, err := h.compressDocument(true, map[schema.GroupVersion][]served{gv: h.gvs[gv]}, nil)
+	doc, err := h.compressDocument(build(h.config.dialect(true), h.config.Version, map[schema.GroupVersion][]served{gv: h.gvs[gv]}), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -116,8 +139,32 @@ func (h *Handler) versionLocked(gv schema.GroupVersion) (*compressed, error) {
 	return doc, nil
 }
 
-func (h *Handler) compressDocument(v3 bool, gvs map[schema.GroupVersion][]served, remotes *Remotes) (*compressed, error) {
-	body, err := marshal(build(v3, "Kubernetes", h.config.Version, gvs))
+func (h *Handler) generalLocked(p generalDocument) (*compressed, error) {
+	if p.compressed != nil {
+		return p.compressed, nil
+	}
+	doc, err := h.compressDocument(build(h.config.dialect(true), h.config.Version, nil, p.generalPath), nil)
+	if err != nil {
+		return nil, err
+	}
+	h.general[p.path] = generalDocument{p.generalPath, doc}
+	return doc, nil
+}
+
+// lookupLocked finds the OpenAPI 3 document at a path, nil where there is none.
+func (h *Handler) lookupLocked(path string) (*compressed, error) {
+	if p, ok := h.general[path]; ok {
+		return h.generalLocked(p)
+	}
+	gv, ok := groupVersion(path)
+	if r := h.remotes.find(gv); !ok || len(h.gvs[gv]) == 0 && (r == nil || r.V3 == nil) {
+		return nil, nil
+	}
+	return h.versionLocked(gv)
+}
+
+func (h *Handler) compressDocument(content object, remotes *Remotes) (*compressed, error) {
+	body, err := marshal(content)
 	if err == nil {
 		body, err = mergeV2(body, remotes)
 	}
@@ -151,11 +198,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) (found bool,
 	case path == "/openapi/v3":
 		return true, h.serveIndex(w, r)
 	default:
-		gv, ok := groupVersion(strings.TrimPrefix(path, "/openapi/v3/"))
-		if !ok {
-			return false, nil
-		}
-		return h.serveVersion(w, r, gv)
+		return h.serveDocument(w, r, strings.TrimPrefix(path, "/openapi/v3/"))
 	}
 }
 
@@ -171,8 +214,17 @@ func groupVersion(path string) (schema.GroupVersion, bool) {
 	return schema.GroupVersion{}, false
 }
 
-func documentURL(gv schema.GroupVersion, etag string) string {
-	return "/openapi/v3" + root(gv) + "?hash=" + url.QueryEscape(etag)
+func documentURL(path, etag string) string {
+	return "/openapi/v3/" + path + "?hash=" + url.QueryEscape(etag)
+}
+
+// describedLocked are the paths that have an OpenAPI 3 document.
+func (h *Handler) describedLocked() []string {
+	list := slices.Sorted(maps.Keys(h.general))
+	for _, gv := range h.versionsLocked() {
+		list = append(list, strings.TrimPrefix(root(gv), "/"))
+	}
+	return list
 }
 
 // serveIndex lists the documents, each with the hash of what it says now.
@@ -185,13 +237,13 @@ func (h *Handler) serveIndex(w http.ResponseWriter, r *http.Request) error {
 	}{map[string]entry{}}
 	h.mu.Lock()
 	h.refreshLocked()
-	for _, gv := range h.describedLocked() {
-		doc, err := h.versionLocked(gv)
+	for _, path := range h.describedLocked() {
+		doc, err := h.lookupLocked(path)
 		if err != nil {
 			h.mu.Unlock()
 			return err
 		}
-		index.Paths[strings.TrimPrefix(root(gv), "/")] = entry{documentURL(gv, doc.etag)}
+		index.Paths[path] = entry{documentURL(path, doc.etag)}
 	}
 	h.mu.Unlock()
 	body, err := json.Marshal(index)
@@ -204,7 +256,7 @@ func (h *Handler) serveIndex(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (h *Handler) serveVersion(w http.ResponseWriter, r *http.Request, gv schema.GroupVersion) (bool, error) {
+func (h *Handler) serveDocument(w http.ResponseWriter, r *http.Request, path string) (bool, error) {
 	media, ok := accepted(r, "v3")
 	if !ok {
 		w.WriteHeader(http.StatusNotAcceptable)
@@ -212,24 +264,20 @@ func (h *Handler) serveVersion(w http.ResponseWriter, r *http.Request, gv schema
 	}
 	h.mu.Lock()
 	h.refreshLocked()
-	if r := h.remotes.find(gv); len(h.gvs[gv]) == 0 && (r == nil || r.V3 == nil) {
-		h.mu.Unlock()
-		return false, nil
-	}
-	doc, err := h.versionLocked(gv)
+	doc, err := h.lookupLocked(path)
 	h.mu.Unlock()
-	if err != nil {
-		return true, err
+	if err != nil || doc == nil {
+		return err != nil, err
 	}
 	if hash := r.URL.Query().Get("hash"); hash != "" {
 		if hash != doc.etag {
-			http.Redirect(w, r, documentURL(gv, doc.etag), http.StatusMovedPermanently)
+			http.Redirect(w, r, documentURL(path, doc.etag), http.StatusMovedPermanently)
 			return true, nil
 		}
 		w.Header().Set("Cache-Control", "public, immutable")
 		w.Header().Set("Expires", time.Now().AddDate(1, 0, 0).UTC().Format(http.TimeFormat))
 	}
-	return true, h.serve(w, r, doc, media, root(gv), func(body []byte) (proto.Message, error) { return openapi_v3.ParseDocument(body) })
+	return true, h.serve(w, r, doc, media, "v3/"+path, func(body []byte) (proto.Message, error) { return openapi_v3.ParseDocument(body) })
 }
 
 func (h *Handler) serveV2(w http.ResponseWriter, r *http.Request) error {
@@ -242,7 +290,8 @@ func (h *Handler) serveV2(w http.ResponseWriter, r *http.Request) error {
 	h.refreshLocked()
 	var err error
 	if h.v2 == nil {
-		h.v2, err = h.compressDocument(false, h.gvs, h.remotes)
+		content := build(h.config.dialect(false), h.config.Version, h.gvs, generalPaths(h.gvs, h.config.Issuer)...)
+		h.v2, err = h.compressDocument(content, h.remotes)
 	}
 	doc := h.v2
 	h.mu.Unlock()

@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/applyconfigurations"
 	merge "sigs.k8s.io/structured-merge-diff/v6/schema"
@@ -23,16 +25,16 @@ type object = map[string]any
 // models collects the schemas that a document refers to, in the dialect of
 // OpenAPI 2 or 3. A model is made once per document, when it is first named.
 type models struct {
+	dialect
 	prefix string // of a reference: #/definitions/ or #/components/schemas/
-	v3     bool
 	merge  *merge.Schema
-	kinds  map[reflect.Type][]schema.GroupVersionKind
+	kinds  map[string][]schema.GroupVersionKind // by model
 	all    map[string]object
 }
 
-func newModels(v3 bool) *models {
-	m := &models{prefix: "#/definitions/", v3: v3, merge: mergeSchema(), kinds: map[reflect.Type][]schema.GroupVersionKind{}, all: map[string]object{}}
-	if v3 {
+func newModels(d dialect) *models {
+	m := &models{dialect: d, prefix: "#/definitions/", merge: mergeSchema(), kinds: map[string][]schema.GroupVersionKind{}, all: map[string]object{}}
+	if d.v3 {
 		m.prefix = "#/components/schemas/"
 	}
 	return m
@@ -51,13 +53,16 @@ var mergeSchema = sync.OnceValue(func() *merge.Schema {
 
 // kind says that t is the body of an API kind.
 func (m *models) kind(t reflect.Type, gvk schema.GroupVersionKind) {
-	m.kinds[t] = append(m.kinds[t], gvk)
+	name := modelName(t)
+	if !slices.Contains(m.kinds[name], gvk) {
+		m.kinds[name] = append(m.kinds[name], gvk)
+	}
 }
 
 // ref refers to the model of a struct type, making it if need be.
 func (m *models) ref(t reflect.Type) object {
 	name := modelName(t)
-	if _, ok := m.all[name]; !ok {
+	if _, ok := m.all[name]; !ok && !m.borrow(name) {
 		m.all[name] = nil // taken, so that recursive types end
 		m.all[name] = m.model(t, name)
 	}
@@ -92,6 +97,8 @@ func (m *models) model(t reflect.Type, name string) object {
 	def, _ := m.merge.FindNamedType(name)
 	if def.Map != nil && def.Map.ElementRelationship == merge.Atomic {
 		s["x-kubernetes-map-type"] = "atomic"
+	} else if def.Map != nil && def.Map.ElementRelationship == merge.Separable {
+		s["x-kubernetes-map-type"] = "granular"
 	}
 	properties, required := object{}, []string(nil)
 	m.fields(t, def.Map, properties, &required)
@@ -101,10 +108,50 @@ func (m *models) model(t reflect.Type, name string) object {
 	if len(required) > 0 {
 		s["required"] = required
 	}
-	if kinds := m.kinds[t]; len(kinds) > 0 {
+	if len(m.kinds[name]) == 0 { // part of another kind
+		m.kinds[name] = registered(t)
+	}
+	if u := marker.UnionOf(t); u != nil {
+		s["x-kubernetes-unions"] = []object{union(t, u.Discriminator)}
+	}
+	m.addKinds(s, name)
+	return s
+}
+
+// registered are the kinds that a type is the body of whether served or not.
+func registered(t reflect.Type) []schema.GroupVersionKind {
+	obj, ok := reflect.New(t).Interface().(runtime.Object)
+	if !ok {
+		return nil
+	}
+	kinds, _, err := apis.Scheme().ObjectKinds(obj)
+	if err != nil {
+		return nil // no kind
+	}
+	return kinds
+}
+
+// union names the members of a union and, if it has one, its discriminator.
+func union(t reflect.Type, discriminator string) object {
+	members, u := object{}, object{}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.Name == discriminator {
+			u["discriminator"] = name
+		} else {
+			members[name] = f.Name
+		}
+	}
+	u["fields-to-discriminateBy"] = members
+	return u
+}
+
+// addKinds names the kinds that a model is the body of.
+func (m *models) addKinds(s object, name string) {
+	if kinds := m.kinds[name]; len(kinds) > 0 {
 		s["x-kubernetes-group-version-kind"] = kindList(kinds)
 	}
-	return s
 }
 
 func kindList(kinds []schema.GroupVersionKind) []object {
@@ -122,11 +169,7 @@ func kindObject(k schema.GroupVersionKind) object {
 // scalarModel fills in types that write themselves as a scalar or as anything:
 // times, quantities, int-or-string, raw JSON.
 func (m *models) scalarModel(t reflect.Type, s object) bool {
-	switch v := reflect.Zero(t).Interface().(type) {
-	case metav1.FieldsV1, metav1.Patch:
-		s["type"] = "object"
-		return true
-	case interface{ OpenAPISchemaType() []string }:
+	if v, ok := reflect.Zero(t).Interface().(interface{ OpenAPISchemaType() []string }); ok {
 		if one, ok := v.(interface{ OpenAPIV3OneOfTypes() []string }); ok && m.v3 {
 			var types []object
 			for _, name := range one.OpenAPIV3OneOfTypes() {
@@ -139,10 +182,6 @@ func (m *models) scalarModel(t reflect.Type, s object) bool {
 		if f, ok := v.(interface{ OpenAPISchemaFormat() string }); ok && f.OpenAPISchemaFormat() != "" {
 			s["format"] = f.OpenAPISchemaFormat()
 		}
-		return true
-	}
-	if t == rawExtension {
-		s["type"] = "object"
 		return true
 	}
 	return false
@@ -167,8 +206,8 @@ func (m *models) fields(t reflect.Type, def *merge.Map, properties object, requi
 		if name == "" || !tagged {
 			name = f.Name
 		}
-		properties[name] = m.property(f, docs[name], mergeField(def, name))
-		if !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") {
+		properties[name] = m.property(t, f, docs[name], mergeField(def, name))
+		if must, said := marker.Required(t, f.Name); must || !said && !strings.Contains(options, "omitempty") && !strings.Contains(options, "omitzero") {
 			*required = append(*required, name)
 		}
 	}
@@ -182,15 +221,18 @@ func mergeField(def *merge.Map, name string) merge.StructField {
 	return f
 }
 
-// property makes the schema of one field with all that is known about it.
-func (m *models) property(f reflect.StructField, doc string, mf merge.StructField) object {
+// valuesFollow ends the description of an enumeration, before its values.
+const valuesFollow = "\n\nPossible enum values:"
+
+// property makes the schema of one field of parent with all that is known about it.
+func (m *models) property(parent reflect.Type, f reflect.StructField, doc string, mf merge.StructField) object {
 	s := m.of(f.Type)
 	value, hasDefault := m.defaultOf(f, mf)
 	if s["$ref"] != nil && m.v3 && (doc != "" || hasDefault) {
 		s = object{"allOf": []object{s}}
 	}
 	if values, ok := s["enum"].([]string); ok && doc != "" {
-		doc += "\n\nPossible enum values:\n - `\"" + strings.Join(values, "\"`\n - `\"") + "\"`"
+		doc += valuesFollow + "\n - `\"" + strings.Join(values, "\"`\n - `\"") + "\"`"
 	}
 	if doc != "" {
 		s["description"] = doc
@@ -205,7 +247,16 @@ func (m *models) property(f reflect.StructField, doc string, mf merge.StructFiel
 		s["x-kubernetes-patch-merge-key"] = v
 	}
 	mergeExtensions(s, mf.Type)
+	if s["type"] == "array" && neverApplied(parent) {
+		s["x-kubernetes-list-type"] = "atomic"
+	}
 	return s
+}
+
+// neverApplied says whether a type is part of a review: these are only sent, so
+// that client-go does not know how they merge. Their lists are all of one piece.
+func neverApplied(t reflect.Type) bool {
+	return strings.HasPrefix(t.PkgPath(), "k8s.io/api/authentication/") || strings.HasPrefix(t.PkgPath(), "k8s.io/api/authorization/")
 }
 
 // defaultOf is what a field is when nobody says: its zero value, where that is
@@ -262,6 +313,9 @@ func mergeExtensions(s object, ref merge.TypeRef) {
 			s["x-kubernetes-list-type"] = "set"
 		}
 	}
+	if e := ref.ElementRelationship; e != nil && *e == merge.Separable || ref.Inlined.Map != nil && ref.Inlined.Map.ElementRelationship == merge.Separable {
+		s["x-kubernetes-map-type"] = "granular"
+	}
 	atomicMap := ref.Inlined.Map != nil && ref.Inlined.Map.ElementRelationship == merge.Atomic
 	if atomicMap || ref.NamedType != nil && ref.ElementRelationship != nil && *ref.ElementRelationship == merge.Atomic {
 		s["x-kubernetes-map-type"] = "atomic"
@@ -288,7 +342,7 @@ func (m *models) of(t reflect.Type) object {
 		}
 		return object{"type": "object", "additionalProperties": m.of(t.Elem())}
 	case reflect.String:
-		if values := marker.Values(t); values != nil {
+		if values := marker.Values(t); values != nil && !m.plain {
 			return object{"type": "string", "enum": values}
 		}
 	}

@@ -195,7 +195,7 @@ func TestUnknownPathsAreNotFound(t *testing.T) {
 func BenchmarkBuild(b *testing.B) {
 	gvs := byGroupVersion(catalogue().All())
 	for b.Loop() {
-		doc, err := marshal(build(true, "t", "v", gvs))
+		doc, err := marshal(build(dialect{v3: true}, "v", gvs))
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -37,19 +37,13 @@ func (m *models) queryParameters(t reflect.Type) []parameter {
 			continue
 		}
 		s := m.of(f.Type)
-		if ref, ok := s["$ref"].(string); ok {
-			if !strings.HasSuffix(ref, ".Time") {
-				continue
-			}
-			s = object{"type": "string", "format": "date-time"}
+		if element, ok := s["items"].(object); ok {
+			s = element // given several times
 		}
-		if s["type"] == "object" {
+		if s["$ref"] != nil || s["type"] == "object" {
 			continue
 		}
-		if s["type"] == "array" {
-			s = object{"type": "string"} // given several times
-		}
-		delete(s, "format")
+		s = object{"type": s["type"]}
 		list = append(list, parameter{name, "query", docs[name], s})
 	}
 	return list
@@ -78,20 +72,26 @@ func (d *document) writeParameter(p parameter) object {
 	return out
 }
 
+// withPretty adds to parameters the one of all paths whose answers the server writes.
+func withPretty(list ...parameter) []parameter {
+	return append(list, parameter{"pretty", "query", "If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a browser or command-line HTTP tool (curl and wget).", object{"type": "string"}})
+}
+
 // describe gives a path its parameters.
-func (d *document) describe(path string, parameters []parameter) {
+func (d *document) describe(path string, parameters ...parameter) {
 	item, ok := d.paths[path]
 	if !ok {
 		return
 	}
-	pretty := parameter{"pretty", "query", "If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a browser or command-line HTTP tool (curl and wget).", object{"type": "string"}}
 	var list []object
-	for _, p := range append(parameters, pretty) {
+	for _, p := range parameters {
 		list = append(list, d.writeParameter(p))
 	}
 	list = append(list, takeCommon(item)...)
 	sortByName(list)
-	item["parameters"] = list
+	if len(list) > 0 {
+		item["parameters"] = list
+	}
 }
 
 // takeCommon removes from the operations of a path the query parameters that all of
@@ -143,7 +143,7 @@ func (d *document) add(path, method string, op operation) {
 	names := map[string]bool{}
 	for _, t := range op.options {
 		for _, p := range d.models.queryParameters(t) {
-			if !names[p.name] {
+			if !names[p.name] && !slices.Contains(op.without, p.name) {
 				names[p.name] = true
 				parameters = append(parameters, d.writeParameter(p))
 			}
@@ -160,7 +160,10 @@ func (d *document) add(path, method string, op operation) {
 		out["schemes"] = []string{"https"}
 		out["produces"] = op.answerIs
 		out["consumes"] = anyType
-		if op.bodyIs != nil && op.action == "patch" {
+		if op.s.newItem != nil && isCustom(op.s) {
+			out["consumes"] = d.types(op.s)
+		}
+		if op.bodyIs != nil && (op.action == "patch" || op.body == nil) {
 			out["consumes"] = op.bodyIs
 		}
 	}
@@ -225,6 +228,5 @@ func (d *document) operationID(op operation) string {
 }
 
 func tag(s served) string {
-	name := groupName(s.kind.Group)
-	return strings.ToLower(name[:1]) + name[1:] + "_" + s.kind.Version
+	return firstLower(groupName(s.kind.Group)) + "_" + s.kind.Version
 }

@@ -19,7 +19,7 @@ func Schema(c *apis.Catalogue, gvk schema.GroupVersionKind) (*spec.Schema, bool,
 	if len(kinds) == 0 {
 		return nil, false, nil
 	}
-	data, err := marshal(build(true, "", "", map[schema.GroupVersion][]served{gv: kinds}))
+	data, err := marshal(build(dialect{v3: true}, "", map[schema.GroupVersion][]served{gv: kinds}))
 	if err != nil {
 		return nil, false, fmt.Errorf("describe %s: %w", gv, err)
 	}

@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/mergepatch"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apiserver/pkg/warning"
 	kjson "sigs.k8s.io/json"
 
 	"proa/internal/apis"
@@ -240,7 +239,7 @@ func (p *Patch) judge(ctx context.Context, shown string, complaints []error) err
 		return invalidPatch(shown, runtime.NewStrictDecodingError(complaints).Error())
 	}
 	for _, c := range complaints {
-		warning.AddWarning(ctx, "", c.Error())
+		wire.Warn(ctx, c.Error())
 	}
 	return nil
 }

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apiserver/pkg/warning"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
@@ -124,7 +123,7 @@ func readApply(ctx context.Context, data []byte, directive string) (*unstructure
 		if directive == metav1.FieldValidationStrict {
 			return nil, apierrors.NewBadRequest(fmt.Sprintf("error strict decoding patch: %v", err))
 		}
-		warning.AddWarning(ctx, "", err.Error())
+		wire.Warn(ctx, err.Error())
 	}
 	return config, nil
 }

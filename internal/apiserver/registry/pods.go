@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -97,13 +98,18 @@ func (r *Registry) assign(tx *store.Tx, key store.Key, b *corev1.Binding) (*stor
 	case len(pod.Spec.SchedulingGates) > 0:
 		return nil, conflict(binding, pod.Name, "pod %v has non-empty .spec.schedulingGates", pod.Name)
 	}
-	pod = pod.DeepCopy()
-	pod.Spec.NodeName = b.Target.Name
-	pod.Annotations = merged(pod.Annotations, b.Annotations)
-	pod.Labels = merged(merged(nil, b.Labels), pod.Labels) // the pod's own win
-	pod.Status.NominatedNodeName = ""
-	setPodCondition(pod, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, r.now())
-	return tx.Put(key, pod)
+	bound := *pod // refers to what it does not change
+	bound.Spec.NodeName = b.Target.Name
+	if len(b.Annotations) > 0 {
+		bound.Annotations = merged(maps.Clone(pod.Annotations), b.Annotations)
+	}
+	if len(b.Labels) > 0 {
+		bound.Labels = merged(maps.Clone(b.Labels), pod.Labels) // the pod's own win
+	}
+	bound.Status.NominatedNodeName = ""
+	bound.Status.Conditions = slices.Clone(pod.Status.Conditions)
+	setPodCondition(&bound, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, r.now())
+	return tx.Put(key, &bound)
 }
 
 func merged(into, from map[string]string) map[string]string {

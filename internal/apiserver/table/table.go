@@ -82,18 +82,11 @@ func (p *Printer) Write(w io.Writer, f negotiate.Format, meta metav1.ListMeta, i
 }
 
 // Event is the table of one event of a watch: one row, with the columns only if
-// it is the first.
+// it is the first. The row of a bookmark bears its annotations.
 func (p *Printer) Event(item *store.Item, first bool) (json.RawMessage, error) {
 	var b bytes.Buffer
 	meta := metav1.ListMeta{ResourceVersion: item.Object.GetResourceVersion()}
 	err := p.write(&b, meta, []*store.Item{item}, first)
-	return b.Bytes(), err
-}
-
-// Bookmark is a table of no rows that only tells the resourceVersion.
-func (p *Printer) Bookmark(resourceVersion string) (json.RawMessage, error) {
-	var b bytes.Buffer
-	err := p.write(&b, metav1.ListMeta{ResourceVersion: resourceVersion}, nil, false)
 	return b.Bytes(), err
 }
 

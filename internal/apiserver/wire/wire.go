@@ -4,14 +4,17 @@
 package wire
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"reflect"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/warning"
 	kjson "sigs.k8s.io/json"
 
 	"proa/internal/apis"
@@ -188,3 +191,26 @@ func (f Form) Coerce(obj apis.Object, report bool) (complaints []error, err erro
 // Strict says whether a fieldValidation directive wants complaints at all. The
 // empty directive is Warn, as upstream's default.
 func Strict(directive string) bool { return directive != metav1.FieldValidationIgnore }
+
+// Warn tells of complaints about a body: those of the YAML decoder, which come as one
+// text, one by one.
+func Warn(ctx context.Context, complaints ...string) {
+	for _, text := range complaints {
+		for _, line := range lines(text) {
+			warning.AddWarning(ctx, "", line)
+		}
+	}
+}
+
+func lines(text string) []string {
+	const many = "yaml: unmarshal errors:\n"
+	list, ok := strings.CutPrefix(strings.TrimPrefix(text, "error converting YAML to JSON: "), many)
+	if !ok {
+		return []string{text}
+	}
+	all := strings.Split(list, "\n")
+	for i := range all {
+		all[i] = strings.TrimSpace(all[i])
+	}
+	return all
+}

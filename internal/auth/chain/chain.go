@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/apis/apiserver"
@@ -56,6 +57,9 @@ type Config struct {
 	Node, RBAC Rules
 	// ABAC is that of the policy file. Nil: there is none.
 	ABAC Rules
+
+	// Dial opens the connections to webhooks. Nil: directly.
+	Dial utilnet.DialFunc
 
 	Clock clock.WithTicker
 	Log   *slog.Logger
@@ -190,7 +194,7 @@ func (c *Chain) authorizer(a apiserver.AuthorizerConfiguration) (Rules, error) {
 	case AlwaysDeny:
 		return authorizerfactory.NewAlwaysDenyAuthorizer(), nil
 	case apiserver.TypeWebhook:
-		return newWebhook(a.Name, a.Webhook, c.compiler)
+		return newWebhook(a.Name, a.Webhook, c.config.Dial, c.compiler)
 	}
 	return nil, fmt.Errorf("unknown authorizer type %q", a.Type)
 }

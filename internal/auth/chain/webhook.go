@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	authorizationcel "k8s.io/apiserver/pkg/authorization/cel"
@@ -14,8 +15,8 @@ import (
 )
 
 // newWebhook returns an authorizer that posts SubjectAccessReviews.
-func newWebhook(name string, c *apiserver.WebhookConfiguration, compiler authorizationcel.Compiler) (*webhook.WebhookAuthorizer, error) {
-	config, err := remote.Config(*c.ConnectionInfo.KubeConfigFile, c.Timeout.Duration)
+func newWebhook(name string, c *apiserver.WebhookConfiguration, dial utilnet.DialFunc, compiler authorizationcel.Compiler) (*webhook.WebhookAuthorizer, error) {
+	config, err := remote.Config(*c.ConnectionInfo.KubeConfigFile, c.Timeout.Duration, dial)
 	if err != nil {
 		return nil, fmt.Errorf("authorizer %s: %w", name, err)
 	}

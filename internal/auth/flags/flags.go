@@ -104,10 +104,15 @@ func (f *Flags) changed(names ...string) bool {
 func (f *Flags) frontProxy(c *auth.Config) error {
 	h := f.requestHeader
 	if h.ca != "" {
-		certs, err := certutil.CertsFromFile(string(h.ca))
+		data, err := os.ReadFile(string(h.ca))
 		if err != nil {
 			return fmt.Errorf("--requestheader-client-ca-file: %w", err)
 		}
+		certs, err := certutil.ParseCertsPEM(data)
+		if err != nil {
+			return fmt.Errorf("--requestheader-client-ca-file: error reading %s: %w", h.ca, err)
+		}
+		c.FrontProxyCAFile, c.FrontProxyCAData = string(h.ca), data
 		c.FrontProxyCA = x509.NewCertPool()
 		for _, cert := range certs {
 			c.FrontProxyCA.AddCert(cert)
@@ -123,13 +128,4 @@ func (f *Flags) frontProxy(c *auth.Config) error {
 	}
 	c.FrontProxyHeaders = h.Headers
 	return nil
-}
-
-// FrontProxyAuthorities returns the certificates of --requestheader-client-ca-file
-// in PEM, nil without one.
-func (f *Flags) FrontProxyAuthorities() ([]byte, error) {
-	if f.requestHeader.ca == "" {
-		return nil, nil
-	}
-	return os.ReadFile(string(f.requestHeader.ca))
 }

@@ -5,14 +5,17 @@ package jwt
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/apis/apiserver/validation"
@@ -20,10 +23,12 @@ import (
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
 	tokenunion "k8s.io/apiserver/pkg/authentication/token/union"
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
+	"k8s.io/client-go/util/cert"
 	"k8s.io/utils/clock"
 
 	"proa/internal/apis/expression"
 	"proa/internal/configfile"
+	"proa/internal/egress"
 )
 
 // Config says whose tokens are believed.
@@ -39,6 +44,8 @@ type Config struct {
 	Audiences authenticator.Audiences
 	// OwnIssuers issue the server's own tokens, so no one else may.
 	OwnIssuers []string
+	// Egress opens the connections to issuers that name one of its selections.
+	Egress egress.Dialers
 
 	Clock clock.WithTicker
 	Log   *slog.Logger
@@ -76,9 +83,12 @@ func New(c Config) (*Authenticator, error) {
 func (a *Authenticator) validate(c *apiserver.AuthenticationConfiguration) error {
 	errs := validation.ValidateAuthenticationConfiguration(a.compiler, c, a.config.OwnIssuers)
 	for i, j := range c.JWT {
-		if selector := j.Issuer.EgressSelectorType; selector != "" {
-			errs = append(errs, field.Invalid(field.NewPath("jwt").Index(i).Child("issuer", "egressSelectorType"), selector,
-				fmt.Sprintf("oidc: egress lookup required with egress selector type %q", selector)))
+		selector := j.Issuer.EgressSelectorType
+		if selector == "" {
+			continue
+		}
+		if _, err := a.config.Egress.For(selector); err != nil {
+			errs = append(errs, field.Invalid(field.NewPath("jwt").Index(i).Child("issuer", "egressSelectorType"), selector, err.Error()))
 		}
 	}
 	return errs.ToAggregate()
@@ -119,6 +129,7 @@ const (
 	patience = time.Minute            // for new issuers to answer
 	grace    = time.Minute            // for requests that still use the old ones
 	pace     = 100 * time.Millisecond // of looks at a new issuer
+	askTime  = 30 * time.Second       // for one answer of an issuer
 )
 
 // replace puts a new configuration in force once all its issuers answer.
@@ -180,10 +191,7 @@ func (a *Authenticator) issuers(ctx context.Context, c *apiserver.Authentication
 			JWTAuthenticator: j, Compiler: a.compiler, SupportedSigningAlgs: a.config.Algorithms,
 			DisallowedIssuers: a.config.OwnIssuers, APIServerID: configfile.ServerID(),
 		}
-		if j.Issuer.CertificateAuthority != "" {
-			options.CAContentProvider = bundle(j.Issuer.CertificateAuthority)
-		}
-		one, err := oidc.New(ctx, options)
+		one, err := a.issuer(ctx, j, options)
 		if err != nil {
 			end()
 			return nil, err
@@ -193,6 +201,31 @@ func (a *Authenticator) issuers(ctx context.Context, c *apiserver.Authentication
 	}
 	out.token = authenticator.WrapAudienceAgnosticToken(a.config.Audiences, tokenunion.NewFailOnError(tokens...))
 	return out, nil
+}
+
+// issuer makes one authenticator, which asks its issuer the way that j names.
+func (a *Authenticator) issuer(ctx context.Context, j apiserver.JWTAuthenticator, options oidc.Options) (oidc.AuthenticatorTokenWithHealthCheck, error) {
+	authority := j.Issuer.CertificateAuthority
+	if j.Issuer.EgressSelectorType == "" {
+		if authority != "" {
+			options.CAContentProvider = bundle(authority)
+		}
+		return oidc.New(ctx, options)
+	}
+	dial, err := a.config.Egress.For(j.Issuer.EgressSelectorType)
+	if err != nil {
+		return nil, err
+	}
+	config := &tls.Config{}
+	if authority != "" {
+		if config.RootCAs, err = cert.NewPoolFromBytes([]byte(authority)); err != nil {
+			return nil, fmt.Errorf("read the certificate authorities of issuer %s: %w", j.Issuer.URL, err)
+		}
+	}
+	options.Client = &http.Client{
+		Transport: utilnet.SetTransportDefaults(&http.Transport{DialContext: dial, TLSClientConfig: config}), Timeout: askTime,
+	}
+	return oidc.New(ctx, options)
 }
 
 func (i *issuers) healthy() error {

@@ -93,7 +93,7 @@ func TestWhatTheRolesOfAClusterAllow(t *testing.T) {
 	for _, role := range []string{"admin", "edit", "view"} {
 		objs = append(objs, bindIn("a", role, "ClusterRole", role, users(role)...))
 	}
-	objs = append(objs, bindAll("ext", "system:auth-delegator", sa("a", "ext")),
+	objs = append(objs, bindAll("kubelets", "system:kubelet-api-admin", users("kubelets")...), bindAll("ext", "system:auth-delegator", sa("a", "ext")),
 		bindIn("kube-system", "ext", "Role", "extension-apiserver-authentication-reader", sa("a", "ext")))
 	a := New(authtest.Open(t, objs...))
 
@@ -107,6 +107,7 @@ func TestWhatTheRolesOfAClusterAllow(t *testing.T) {
 		"manager":   &user.DefaultInfo{Name: user.KubeControllerManager},
 		"proxy":     &user.DefaultInfo{Name: user.KubeProxy},
 		"monitor":   &user.DefaultInfo{Name: "m", Groups: []string{user.MonitoringGroup}},
+		"kubelets":  &user.DefaultInfo{Name: "kubelets"},
 		"view":      &user.DefaultInfo{Name: "view"}, "edit": &user.DefaultInfo{Name: "edit"}, "admin": &user.DefaultInfo{Name: "admin"},
 	}
 	for _, name := range strings.Fields(upstreamControllers) {
@@ -122,6 +123,7 @@ func TestWhatTheRolesOfAClusterAllow(t *testing.T) {
 		{"monitor", "get /metrics, get /metrics/slis, get /livez/ping, get /statusz, get /flagz", "get /debug/pprof"},
 		{"scheduler", "create pods/binding a/x, patch pods/status a/x, delete pods a/x, update coordination.k8s.io:leases kube-system/kube-scheduler, update persistentvolumes x, list storage.k8s.io:csistoragecapacities a/, update resource.k8s.io:resourceclaims/status a/x", "create pods a/x, list secrets a/, update nodes x, update coordination.k8s.io:leases kube-system/other"},
 		{"manager", "list example.com:foos, create serviceaccounts/token a/x, update secrets a/x, update coordination.k8s.io:leases kube-system/kube-controller-manager", "create pods a/x, delete nodes x, escalate rbac.authorization.k8s.io:clusterroles x"},
+		{"kubelets", "get nodes n, watch nodes, proxy nodes n, get nodes/proxy n, create nodes/proxy n, get nodes/metrics n, get nodes/stats n, get nodes/log n, get nodes/pods n, get nodes/healthz n, get nodes/configz n", "update nodes n, get nodes/status n, list pods a/, create pods/exec a/x"},
 		{"view", "get pods a/x, get pods/log a/x, list apps:deployments a/, watch discovery.k8s.io:endpointslices a/, get apps:deployments/scale a/x, get configmaps a/x, get policy:poddisruptionbudgets/status a/x, get resource.k8s.io:resourceclaims a/x", "get secrets a/x, create pods/exec a/x, get rbac.authorization.k8s.io:roles a/x, get pods b/x, create pods a/x, get serviceaccounts/token a/x"},
 		{"edit", "get secrets a/x, create pods/exec a/x, create pods/eviction a/x, update apps:deployments/scale a/x, delete batch:jobs a/x, create serviceaccounts/token a/x, impersonate serviceaccounts a/x, deletecollection coordination.k8s.io:leases a/, create networking.k8s.io:ingresses a/x", "update endpoints a/x, update discovery.k8s.io:endpointslices a/x, create rbac.authorization.k8s.io:rolebindings a/x, update resourcequotas a/x, update pods/status a/x, update namespaces a"},
 		{"admin", "create rbac.authorization.k8s.io:rolebindings a/x, create authorization.k8s.io:localsubjectaccessreviews a/, get secrets a/x", "update resourcequotas a/x, delete namespaces a, update endpoints a/x, bind rbac.authorization.k8s.io:roles a/x, escalate rbac.authorization.k8s.io:roles a/x"},

@@ -7,13 +7,15 @@ import (
 	"net/http"
 	"time"
 
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
 )
 
-// Config reads the kubeconfig of a webhook. A timeout of zero is upstream's, 30 s.
-func Config(kubeconfig string, timeout time.Duration) (*rest.Config, error) {
-	c, err := webhookutil.LoadKubeconfig(kubeconfig, nil)
+// Config reads the kubeconfig of a webhook. A timeout of zero is upstream's, 30 s; dial
+// opens the connections, nil: directly.
+func Config(kubeconfig string, timeout time.Duration, dial utilnet.DialFunc) (*rest.Config, error) {
+	c, err := webhookutil.LoadKubeconfig(kubeconfig, dial)
 	if err != nil {
 		return nil, err
 	}

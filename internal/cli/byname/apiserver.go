@@ -125,8 +125,7 @@ func (s *apiServer) config() (c controlplane.Config, err error) {
 	if err != nil {
 		return c, err
 	}
-	c.Engine, c.EventTTL = controlplane.Etcd(s.etcd), s.eventTTL
-	if c.EventTTL == 0 {
+	if c.EventTTL = s.eventTTL; c.EventTTL == 0 {
 		c.EventTTL = -1 // for ever
 	}
 	if c.Registry.ServiceCIDRs, err = prefixes("--service-cluster-ip-range", s.serviceCIDRs); err != nil {
@@ -162,7 +161,10 @@ func (s *apiServer) config() (c controlplane.Config, err error) {
 		}
 		c.Auth.ClientCAFile, c.Auth.ClientCAData = s.clientCAFile, c.Trust.ClientCA
 	}
-	return c, s.Flags.Apply(&c)
+	err = s.Flags.Apply(&c)
+	s.etcd.Dial = c.Egress.Etcd
+	c.Engine = controlplane.Etcd(s.etcd)
+	return c, err
 }
 
 // prefixes reads a list of address ranges.

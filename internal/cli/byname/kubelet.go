@@ -35,6 +35,7 @@ func Kubelet(args []string) int {
 type nodeAgent struct {
 	config struct{ file, dir string }
 	given  []setting // flags of the configuration, as they were given
+	flags  *pflag.FlagSet
 
 	kubeconfig     string
 	certDir        string
@@ -59,6 +60,14 @@ func (k *nodeAgent) add(fs *pflag.FlagSet) {
 	fs.StringVar(&k.cloud, "cloud-provider", "", "empty, or external: a cloud controller manager completes the node")
 	fs.BoolVar(&k.seccompDefault, "seccomp-default", false, "use RuntimeDefault for containers that name no seccomp profile")
 	recordFlags(fs, &k.given)
+	k.flags = fs
+}
+
+// inForce are the values of all flags. None of them is a secret.
+func (k *nodeAgent) inForce() map[string]string {
+	values := map[string]string{}
+	k.flags.VisitAll(func(f *pflag.Flag) { values[f.Name] = f.Value.String() })
+	return values
 }
 
 // run serves the node until ctx ends.
@@ -138,7 +147,7 @@ func (k *nodeAgent) agent(ctx context.Context, c *config.Configuration) (*kubele
 	}
 	return kubelet.New(kubelet.Config{
 		API: api, Events: events, NodeName: node.name, NodeIPs: node.ips, NodeLabels: k.labels, Cloud: k.cloud == external, CloudIPs: node.told,
-		Configuration: c, RootDir: root, Certificate: pair.get, ClientCAs: cas,
+		Configuration: c, RootDir: root, Certificate: pair.get, ClientCAs: cas, Flags: k.inForce(),
 	})
 }
 

@@ -1,6 +1,7 @@
 package byname
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -30,12 +31,14 @@ type schedulerDaemon struct {
 	status
 	remote
 	config string
+	flags  *pflag.FlagSet
 }
 
 func (s *schedulerDaemon) add(fs *pflag.FlagSet) {
 	s.status.add(fs, "kube-scheduler", 10259)
 	s.remote.add(fs, "kube-scheduler")
 	fs.StringVar(&s.config, "config", "", "file with a KubeSchedulerConfiguration")
+	s.flags = fs
 }
 
 // validate refuses locks that upstream's refuses by its configuration.
@@ -46,17 +49,47 @@ func (s *schedulerDaemon) validate() error {
 	return nil
 }
 
+// configure takes what a file says of the process. As upstream's, flags of the
+// election go before the file, and the file before flags of the client.
+func (s *schedulerDaemon) configure(from *schedulerconfig.Settings) {
+	if c := from.Client; c.Kubeconfig != "" {
+		s.kubeconfig = c.Kubeconfig
+	}
+	if c := from.Client; c.QPS != 0 {
+		s.qps, s.burst = c.QPS, c.Burst
+	}
+	l := from.Election
+	if l.LeaderElect != nil && !s.flags.Changed("leader-elect") {
+		s.leader.LeaderElect = *l.LeaderElect
+	}
+	unlessFlag(s.flags, "leader-elect-lease-duration", &s.leader.LeaseDuration, l.LeaseDuration)
+	unlessFlag(s.flags, "leader-elect-renew-deadline", &s.leader.RenewDeadline, l.RenewDeadline)
+	unlessFlag(s.flags, "leader-elect-retry-period", &s.leader.RetryPeriod, l.RetryPeriod)
+	unlessFlag(s.flags, "leader-elect-resource-lock", &s.leader.ResourceLock, l.ResourceLock)
+	unlessFlag(s.flags, "leader-elect-resource-name", &s.leader.ResourceName, l.ResourceName)
+	unlessFlag(s.flags, "leader-elect-resource-namespace", &s.leader.ResourceNamespace, l.ResourceNamespace)
+}
+
+// unlessFlag sets a setting to what a file says, unless a flag has set it or the
+// file says nothing.
+func unlessFlag[T comparable](flags *pflag.FlagSet, name string, setting *T, value T) {
+	if !flags.Changed(name) {
+		*setting = cmp.Or(value, *setting)
+	}
+}
+
 // run schedules until ctx ends.
 func (s *schedulerDaemon) run(ctx context.Context) error {
-	if err := s.validate(); err != nil {
-		return err
-	}
 	var settings schedulerconfig.Settings
 	if s.config != "" {
 		var err error
 		if settings, err = schedulerconfig.Load(s.config); err != nil {
 			return fmt.Errorf("--config: %w", err)
 		}
+		s.configure(&settings)
+	}
+	if err := s.validate(); err != nil {
+		return err
 	}
 	access, err := s.access()
 	if err != nil {

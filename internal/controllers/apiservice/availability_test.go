@@ -29,6 +29,7 @@ func TestAServerThatFailsIsProbedAgain(t *testing.T) {
 			})}
 		})()
 		w.Create(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "ext"}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "ext.example.com"}})
+		w.Settle() // the Service's own event asks for a probe of what it serves
 		w.Create(&apiService{ObjectMeta: metav1.ObjectMeta{Name: "v1.ext.example.com"}, Spec: apiregistrationv1.APIServiceSpec{
 			Group: "ext.example.com", Version: "v1", GroupPriorityMinimum: 1, VersionPriority: 1,
 			Service: &apiregistrationv1.ServiceReference{Namespace: controllertest.Namespace, Name: "ext"},

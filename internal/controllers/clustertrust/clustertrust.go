@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -41,7 +42,9 @@ type Controller struct {
 	loop       *controllers.Loop
 	clock      clock.PassiveClock
 	configMaps *client.Informer[*corev1.ConfigMap]
-	trust      Trust
+
+	mu    sync.Mutex // guards trust
+	trust Trust
 }
 
 // New returns a controller that publishes trust beside what other servers have
@@ -54,6 +57,20 @@ func New(c controllers.Config, trust Trust) *Controller {
 	t.loop = controllers.NewLoop("cluster-authentication-trust", c, t.reconcile)
 	t.configMaps.OnChange(func(_, _ *corev1.ConfigMap) { t.enqueue() })
 	return t
+}
+
+// Renew publishes other authorities beside those before, which go when they end: nil
+// for those that have not changed.
+func (t *Controller) Renew(clientCA, frontProxyCA []byte) {
+	t.mu.Lock()
+	if clientCA != nil {
+		t.trust.ClientCA = clientCA
+	}
+	if frontProxyCA != nil {
+		t.trust.FrontProxyCA = frontProxyCA
+	}
+	t.mu.Unlock()
+	t.enqueue()
 }
 
 func (t *Controller) enqueue() {
@@ -94,25 +111,28 @@ func (t *Controller) reconcile(ctx context.Context, key controllers.Key) (contro
 // data is what the ConfigMap should hold: what is there of other servers, with
 // this one's part.
 func (t *Controller) data(have map[string]string) (map[string]string, error) {
+	t.mu.Lock()
+	trust := t.trust
+	t.mu.Unlock()
 	data := maps.Clone(have)
 	if data == nil {
 		data = map[string]string{}
 	}
-	if err := t.addCA(data, "client-ca-file", t.trust.ClientCA); err != nil {
+	if err := t.addCA(data, "client-ca-file", trust.ClientCA); err != nil {
 		return nil, err
 	}
-	if len(t.trust.FrontProxyCA) == 0 {
+	if len(trust.FrontProxyCA) == 0 {
 		return data, nil
 	}
-	if err := t.addCA(data, "requestheader-client-ca-file", t.trust.FrontProxyCA); err != nil {
+	if err := t.addCA(data, "requestheader-client-ca-file", trust.FrontProxyCA); err != nil {
 		return nil, err
 	}
 	for key, values := range map[string][]string{
-		"requestheader-username-headers":     orDefault(t.trust.UserHeaders, "X-Remote-User"),
-		"requestheader-uid-headers":          orDefault(t.trust.UIDHeaders, "X-Remote-Uid"),
-		"requestheader-group-headers":        orDefault(t.trust.GroupHeaders, "X-Remote-Group"),
-		"requestheader-extra-headers-prefix": orDefault(t.trust.ExtraPrefixes, "X-Remote-Extra-"),
-		"requestheader-allowed-names":        t.trust.FrontProxyNames,
+		"requestheader-username-headers":     orDefault(trust.UserHeaders, "X-Remote-User"),
+		"requestheader-uid-headers":          orDefault(trust.UIDHeaders, "X-Remote-Uid"),
+		"requestheader-group-headers":        orDefault(trust.GroupHeaders, "X-Remote-Group"),
+		"requestheader-extra-headers-prefix": orDefault(trust.ExtraPrefixes, "X-Remote-Extra-"),
+		"requestheader-allowed-names":        trust.FrontProxyNames,
 	} {
 		if err := addNames(data, key, values); err != nil {
 			return nil, err

@@ -23,6 +23,35 @@ func authority(t *testing.T) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.FrontProxy.Cert.Raw})
 }
 
+func TestNewAuthoritiesStandBesideTheOldOnes(t *testing.T) {
+	ca, proxyCA, newCA, newProxyCA := authority(t), authority(t), authority(t), authority(t)
+	controllertest.Run(t, func(w *controllertest.World) {
+		w.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem}})
+		var c *Controller
+		defer w.Start(func(config controllers.Config) []controllertest.Runner {
+			c = New(config, Trust{ClientCA: ca, FrontProxyCA: proxyCA})
+			return []controllertest.Runner{c}
+		})()
+		published := func() (clients, proxies string) {
+			t.Helper()
+			w.Settle()
+			cm, err := client.Of[*corev1.ConfigMap](w.API).Get(w.T.Context(), metav1.NamespaceSystem, configMapName)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return cm.Data["client-ca-file"], cm.Data["requestheader-client-ca-file"]
+		}
+		c.Renew(newCA, nil)
+		if clients, proxies := published(); clients != string(ca)+string(newCA) || proxies != string(proxyCA) {
+			t.Errorf("clients' authorities %s, proxies' %s", clients, proxies)
+		}
+		c.Renew(nil, newProxyCA)
+		if clients, proxies := published(); clients != string(ca)+string(newCA) || proxies != string(proxyCA)+string(newProxyCA) {
+			t.Errorf("clients' authorities %s, proxies' %s", clients, proxies)
+		}
+	})
+}
+
 func TestTrustIsPublishedAndRestored(t *testing.T) {
 	ca, proxyCA, other := authority(t), authority(t), authority(t)
 	controllertest.Run(t, func(w *controllertest.World) {

@@ -1,6 +1,7 @@
 package cronjob_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -156,6 +157,42 @@ func TestAnExpiredJobIsDeleted(t *testing.T) {
 		pass(w, 2*time.Second)
 		if jobs := controllertest.List[*batchv1.Job](w); len(jobs) > 0 && jobs[0].DeletionTimestamp == nil {
 			t.Error("not deleted")
+		}
+	})
+}
+
+// A new schedule says nothing of the past: what it would have started then was never due.
+func TestANewScheduleStartsAtItsNextTime(t *testing.T) {
+	controllertest.Run(t, func(w *controllertest.World) {
+		defer start(w)()
+		w.Create(tick(func(s *batchv1.CronJobSpec) { s.Schedule = "0 0 31 12 *" }))
+		pass(w, 25*time.Minute)
+		controllertest.Change(w, "tick", func(cj *batchv1.CronJob) { cj.Spec.Schedule = "*/10 * * * *" })
+		if jobs := controllertest.List[*batchv1.Job](w); len(jobs) != 0 {
+			t.Fatalf("%s was started for a time before the schedule was known", jobs[0].Name)
+		}
+		pass(w, 6*time.Minute)
+		if jobs := controllertest.List[*batchv1.Job](w); len(jobs) != 1 {
+			t.Errorf("%d jobs after the next time", len(jobs))
+		}
+	})
+}
+
+// A name that somebody else's Job has taken costs one start, not those after it.
+func TestAJobOfAnotherInTheWay(t *testing.T) {
+	controllertest.Run(t, func(w *controllertest.World) {
+		defer start(w)()
+		cj := tick()
+		w.Create(cj)
+		taken := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("tick-%d", time.Now().Add(10*time.Minute).Unix()/60)}, Spec: *cj.Spec.JobTemplate.Spec.DeepCopy()}
+		w.Create(taken)
+		pass(w, 10*time.Minute+time.Second)
+		if s := controllertest.Get[*batchv1.CronJob](w, "tick").Status; len(s.Active) != 0 || s.LastScheduleTime != nil {
+			t.Errorf("status %+v", s)
+		}
+		pass(w, 10*time.Minute)
+		if jobs := controllertest.List[*batchv1.Job](w); len(jobs) != 2 {
+			t.Errorf("%d jobs", len(jobs))
 		}
 	})
 }

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"proa/internal/client"
 	"proa/internal/controllers"
@@ -54,13 +55,24 @@ func New(c controllers.Config) *Controller {
 	c.Register(j.late)
 	j.owned = ownership.New(j.jobs, kind)
 	j.loop = controllers.NewLoop("cronjob", c, j.reconcile)
-	j.cronJobs.OnChange(func(_, cj *batchv1.CronJob) {
-		if cj != nil {
-			j.loop.EnqueueObject(cj)
-		}
-	})
+	j.cronJobs.OnChange(j.changed)
 	j.owned.OnChange(j.loop.Enqueue, func(*batchv1.Job) []controllers.Key { return nil }) // a CronJob adopts nothing
 	return j
+}
+
+// changed has a CronJob looked at. With a new schedule that is at its next time: what
+// the schedule says of the past was never due.
+func (c *Controller) changed(old, cj *batchv1.CronJob) {
+	if cj == nil {
+		return
+	}
+	if old != nil && (old.Spec.Schedule != cj.Spec.Schedule || !ptr.Equal(old.Spec.TimeZone, cj.Spec.TimeZone)) {
+		if s, _ := parse(cj); s != nil {
+			c.loop.EnqueueAfter(controllers.Key{Namespace: cj.Namespace, Name: cj.Name}, s.next(cj, c.clock.Now()))
+			return
+		}
+	}
+	c.loop.EnqueueObject(cj)
 }
 
 // Run works until ctx ends.
@@ -73,13 +85,13 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) (contro
 	if !ok {
 		return controllers.Result{}, nil // garbage collection removes its Jobs
 	}
+	jobs := c.owned.Owned(current.UID)
 	cj := current.DeepCopy()
-	jobs := c.owned.Owned(cj.UID)
+	cleanErr := c.cleanup(ctx, current, cj, jobs)
 	if err := c.noteJobs(ctx, current, cj, jobs); err != nil {
-		return controllers.Result{}, err
+		return controllers.Result{}, errors.Join(cleanErr, err)
 	}
 	wait, startErr := c.start(ctx, current, cj)
-	cleanErr := c.cleanup(ctx, current, cj, jobs)
 	var writeErr error
 	if !apiequality.Semantic.DeepEqual(current.Status, cj.Status) {
 		if _, writeErr = c.cronJobs.UpdateStatus(ctx, cj); writeErr != nil {
@@ -149,10 +161,11 @@ func (c *Controller) start(ctx context.Context, current, cj *batchv1.CronJob) (t
 		return 0, nil
 	}
 	s, problem := parse(cj)
-	if problem != nil {
+	suspended := cj.Spec.Suspend != nil && *cj.Spec.Suspend
+	if problem != nil && (!suspended || problem.reason == unknownZone) {
 		c.events.Event(current, corev1.EventTypeWarning, problem.reason, problem.message)
 	}
-	if s == nil || cj.Spec.Suspend != nil && *cj.Spec.Suspend {
+	if s == nil || suspended {
 		return 0, nil // a change of spec comes back here
 	}
 	now := c.clock.Now()
@@ -236,7 +249,7 @@ func (c *Controller) create(ctx context.Context, current, cj *batchv1.CronJob, d
 			return fmt.Errorf("get job %s: %w", jobName, err)
 		}
 		if !metav1.IsControlledBy(job, cj) {
-			return fmt.Errorf("job %s exists and belongs to another", jobName)
+			return nil // it is another's, and so is the status
 		}
 		if ending(job) != "" {
 			cj.Status.LastScheduleTime = &metav1.Time{Time: due}

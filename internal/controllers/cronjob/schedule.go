@@ -22,6 +22,9 @@ const (
 	lag = 100 * time.Millisecond
 )
 
+// unknownZone is the reason of what is wrong even with a schedule that is suspended.
+const unknownZone = "UnknownTimeZone"
+
 // problem is what is wrong with a schedule, as an event tells it.
 type problem struct{ reason, message string }
 
@@ -38,7 +41,7 @@ func parse(cj *batchv1.CronJob) (*schedule, *problem) {
 			"CRON_TZ or TZ used in schedule %q is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details", spec)}
 	case zone != nil:
 		if _, err := time.LoadLocation(*zone); err != nil {
-			return nil, &problem{"UnknownTimeZone", fmt.Sprintf("invalid timeZone: %q: %s", *zone, err)}
+			return nil, &problem{unknownZone, fmt.Sprintf("invalid timeZone: %q: %s", *zone, err)}
 		}
 		spec = "TZ=" + *zone + " " + spec
 	}

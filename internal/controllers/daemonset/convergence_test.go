@@ -130,19 +130,74 @@ func TestARollingUpdateReplacesPodsOneByOneAndGoesBack(t *testing.T) {
 	})
 }
 
+func surging() *appsv1.DaemonSet {
+	ds := agent()
+	ds.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{
+		Type: appsv1.RollingUpdateDaemonSetStrategyType,
+		RollingUpdate: &appsv1.RollingUpdateDaemonSet{
+			MaxSurge: new(intstr.FromInt32(1)), MaxUnavailable: new(intstr.FromInt32(0)),
+		},
+	}
+	return ds
+}
+
+// Who may have two pods on a node does not wait for one that goes.
+func TestASurgingSetDoesNotWaitForAPodThatGoes(t *testing.T) {
+	controllertest.Run(t, func(w *controllertest.World) {
+		defer start(w)()
+		w.Create(node("a"))
+		w.Create(surging())
+		w.Settle()
+		runPods(w)
+		if _, err := client.Of[*corev1.Pod](w.API).Delete(w.T.Context(), controllertest.Namespace, w.Pods("app=agent")[0].Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.Settle()
+		if pods := w.Pods("app=agent"); len(pods) != 2 {
+			t.Errorf("%d pods", len(pods))
+		}
+	})
+}
+
+// A node that takes no pods any more gets no new one beside its old one, which goes
+// once others make up for it.
+func TestASurgingUpdateLeavesNodesThatTakeNoMore(t *testing.T) {
+	controllertest.Run(t, func(w *controllertest.World) {
+		defer start(w)()
+		for _, name := range []string{"a", "b"} {
+			w.Create(node(name))
+		}
+		w.Create(surging())
+		w.Settle()
+		runPods(w)
+		nodes := client.Of[*corev1.Node](w.API)
+		b, err := nodes.Get(w.T.Context(), "", "b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b = b.DeepCopy()
+		b.Spec.Taints = []corev1.Taint{{Key: "full", Effect: corev1.TaintEffectNoSchedule}}
+		if _, err := nodes.Update(w.T.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+		w.Settle()
+		if got := onNodes(w); got != "map[a=one:1 b=one:1]" {
+			t.Fatalf("pods on %s", got)
+		}
+		controllertest.Change(w, "agent", func(ds *appsv1.DaemonSet) { ds.Spec.Template.Spec.Containers[0].Image = "two" })
+		runPods(w)
+		if got := onNodes(w); got != "map[a=two:1]" {
+			t.Errorf("pods on %s", got)
+		}
+	})
+}
+
 func TestASurgingUpdateNeverLosesAReadyPod(t *testing.T) {
 	controllertest.Run(t, func(w *controllertest.World) {
 		defer start(w)()
 		w.Create(node("a"))
 		w.Create(node("b"))
-		ds := agent()
-		ds.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{
-			Type: appsv1.RollingUpdateDaemonSetStrategyType,
-			RollingUpdate: &appsv1.RollingUpdateDaemonSet{
-				MaxSurge: new(intstr.FromInt32(1)), MaxUnavailable: new(intstr.FromInt32(0)),
-			},
-		}
-		w.Create(ds)
+		w.Create(surging())
 		w.Settle()
 		runPods(w)
 		controllertest.Change(w, "agent", func(ds *appsv1.DaemonSet) { ds.Spec.Template.Spec.Containers[0].Image = "two" })

@@ -84,7 +84,9 @@ func planPods(s *sync, now time.Time) plan {
 		case s.fits[i].run && len(pods) == 0:
 			p.create = append(p.create, node.Name)
 		case s.fits[i].stay:
-			s.planNode(&p, pods, now)
+			if running := s.planNode(&p, pods, now); running == 0 && s.fits[i].run && surges(s.ds) {
+				p.create = append(p.create, node.Name) // beside those that are about to go
+			}
 		default:
 			p.delete = append(p.delete, living(pods)...)
 		}
@@ -102,7 +104,9 @@ func planPods(s *sync, now time.Time) plan {
 	return p
 }
 
-func (s *sync) planNode(p *plan, pods []*corev1.Pod, now time.Time) {
+// planNode removes what is over and what there is too much of on a node that may keep
+// its pod. It returns how many there were that are not over.
+func (s *sync) planNode(p *plan, pods []*corev1.Pod, now time.Time) int {
 	var running []*corev1.Pod
 	for _, pod := range living(pods) {
 		switch pod.Status.Phase {
@@ -121,6 +125,7 @@ func (s *sync) planNode(p *plan, pods []*corev1.Pod, now time.Time) {
 	default:
 		p.delete = append(p.delete, s.surplus(running, now)...)
 	}
+	return len(running)
 }
 
 // surplus is what a node that may have an old and a new pod beside each other
@@ -195,7 +200,7 @@ func planRollingUpdate(s *sync, now time.Time) plan {
 	if surge == 0 {
 		return s.planReplace(unavailable, now)
 	}
-	return s.planSurge(surge, now)
+	return s.planSurge(surge, desired, now)
 }
 
 // versions returns the old and the new pod of a node; ok is false where there
@@ -242,16 +247,33 @@ func (s *sync) planReplace(maxUnavailable int, now time.Time) plan {
 	return plan{delete: append(broken, candidates[:min(room, len(candidates))]...)}
 }
 
-func (s *sync) planSurge(maxSurge int, now time.Time) plan {
+// planSurge starts new pods beside old ones. An old pod on a node that is to have none
+// any more goes when it serves nobody, or others make up for it: all that are desired
+// shall be available at any time.
+func (s *sync) planSurge(maxSurge, desired int, now time.Time) plan {
+	run := map[string]bool{}
+	for i, node := range s.nodes {
+		run[node.Name] = s.fits[i].run
+	}
 	var p plan
 	var candidates []string
-	surging := 0
+	var leaving []*corev1.Pod
+	surging, available := 0, 0
 	for _, node := range sortedKeys(s.pods) {
 		oldPod, newPod, ok := s.versions(s.pods[node])
+		if first := cmp.Or(oldPod, newPod); ok && first != nil && s.available(first, now) {
+			available++
+		}
 		switch {
 		case !ok:
 			surging++
 		case oldPod == nil: // done, or planPods creates it
+		case newPod == nil && !run[node]:
+			if s.available(oldPod, now) {
+				leaving = append(leaving, oldPod)
+			} else {
+				p.delete = append(p.delete, oldPod)
+			}
 		case newPod == nil && !s.available(oldPod, now):
 			p.create = append(p.create, node)
 		case newPod == nil:
@@ -262,6 +284,7 @@ func (s *sync) planSurge(maxSurge int, now time.Time) plan {
 			surging++
 		}
 	}
+	p.delete = append(p.delete, leaving[:max(0, min(available-desired, len(leaving)))]...)
 	room := max(0, maxSurge-surging)
 	p.create = append(p.create, candidates[:min(room, len(candidates))]...)
 	return p

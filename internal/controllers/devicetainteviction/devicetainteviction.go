@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -42,6 +43,8 @@ type Controller struct {
 	rules    *client.Informer[*resourcev1.DeviceTaintRule]
 	clock    clock.PassiveClock
 	events   controllers.EventRecorder
+	deleted  prometheus.Counter
+	took     prometheus.Histogram // from when a pod had to go, in seconds
 
 	mu      sync.Mutex // guards what follows
 	pending map[types.UID]struct{}
@@ -56,8 +59,17 @@ func New(c controllers.Config) *Controller {
 		slices: client.Shared[*resourcev1.ResourceSlice](c.Cache),
 		rules:  client.Shared[*resourcev1.DeviceTaintRule](c.Cache),
 		clock:  c.Clock, events: c.Events(name),
+		deleted: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "device_taint_eviction_controller_pod_deletions_total", Help: "[ALPHA] Total number of Pods deleted by DeviceTaintEvictionController since its start.",
+		}),
+		took: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "device_taint_eviction_controller_pod_deletion_duration_seconds",
+			Help:    "[ALPHA] Latency, in seconds, between the time when a device taint effect has been activated and a Pod's deletion via DeviceTaintEvictionController.",
+			Buckets: []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240},
+		}),
 		pending: map[types.UID]struct{}{}, evicted: map[types.UID]int64{},
 	}
+	c.Register(e.deleted, e.took)
 	e.users = controllers.NewLoop(name, c, e.reconcilePod)
 	e.statuses = controllers.NewLoop("device-taint-rule-status", c, e.reconcileRule)
 	e.slices.AddIndex(byPool, func(s *resourcev1.ResourceSlice) []string { return []string{poolKey(s.Spec.Driver, s.Spec.Pool.Name)} })
@@ -249,6 +261,10 @@ func (c *Controller) evict(ctx context.Context, pod *corev1.Pod, due *eviction) 
 		return err
 	}
 	c.settle(pod.UID)
+	c.deleted.Inc()
+	if !due.when.IsZero() { // as it is of a taint that has no time
+		c.took.Observe(c.clock.Since(due.when).Seconds())
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, rule := range due.rules {

@@ -18,7 +18,10 @@ import (
 func run(t *testing.T, test func(w *controllertest.World)) {
 	t.Helper()
 	controllertest.Run(t, func(w *controllertest.World) {
-		defer w.Start(func(c controllers.Config) []controllertest.Runner { return []controllertest.Runner{New(c)} })()
+		defer w.Start(func(c controllers.Config) []controllertest.Runner {
+			c.Metrics = w.Registry()
+			return []controllertest.Runner{New(c)}
+		})()
 		s := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "slice"}, Spec: resourcev1.ResourceSliceSpec{
 			Driver: "gpu.example.com", Pool: resourcev1.ResourcePool{Name: "node", Generation: 1, ResourceSliceCount: 1}, NodeName: new("node"),
 			Devices: []resourcev1.Device{{Name: "gpu-0"}, {Name: "gpu-1"}},
@@ -181,6 +184,7 @@ func TestARuleEvictsAndTellsHowFarItIs(t *testing.T) {
 		says(w, "True PodsPendingEviction 1 pod needs to be evicted in 1 namespace. 1 pod evicted since starting the controller.")
 		left(w, 61*time.Second, "other")
 		says(w, "False Completed 2 pods evicted since starting the controller.")
+		w.Measured("device_taint_eviction_controller_pod_deletions_total 2", "device_taint_eviction_controller_pod_deletion_duration_seconds_count 2")
 		w.Writes()
 		time.Sleep(time.Hour)
 		w.Settle()
@@ -207,5 +211,38 @@ func TestARuleThatOnlyKeepsPodsAwaySaysSo(t *testing.T) {
 		rule(w, resourcev1.DeviceTaintEffectNoSchedule, nil)
 		says(w, "False OtherEffect Eviction only happens for the NoExecute effect.")
 		left(w, time.Minute, "a")
+	})
+}
+
+// A status from before the clock went back must not stand until it has caught up.
+func TestARuleTellsItsStateAfterTheClockWentBack(t *testing.T) {
+	run(t, func(w *controllertest.World) {
+		rule(w, resourcev1.DeviceTaintEffectNoExecute, new("gpu-0"))
+		rules := client.Of[*resourcev1.DeviceTaintRule](w.API)
+		r, err := rules.Get(w.T.Context(), "", "rule")
+		check(w.T, err)
+		r = r.DeepCopy()
+		r.Status.Conditions[0].LastTransitionTime = metav1.NewTime(time.Now().Add(2 * time.Hour))
+		_, err = rules.UpdateStatus(w.T.Context(), r)
+		check(w.T, err)
+		pod(w, "p", "gpu-0", tolerates(600))
+		time.Sleep(time.Minute)
+		w.Settle()
+		says(w, "True PodsPendingEviction 1 pod needs to be evicted in 1 namespace.")
+	})
+}
+
+func TestARuleTellsThatNobodyIsLeftWhoeverDeletedThem(t *testing.T) {
+	run(t, func(w *controllertest.World) {
+		rule(w, resourcev1.DeviceTaintEffectNoExecute, new("gpu-0"))
+		pod(w, "p", "gpu-0", tolerates(600))
+		time.Sleep(time.Minute)
+		w.Settle()
+		says(w, "True PodsPendingEviction 1 pod needs to be evicted in 1 namespace.")
+		_, err := client.Of[*corev1.Pod](w.API).Delete(w.T.Context(), controllertest.Namespace, "p", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+		check(w.T, err)
+		time.Sleep(time.Minute)
+		w.Settle()
+		says(w, "False NotStarted")
 	})
 }

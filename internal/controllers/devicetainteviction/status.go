@@ -31,14 +31,18 @@ func (c *Controller) reconcileRule(ctx context.Context, key controllers.Key) (co
 	var is metav1.Condition
 	if i >= 0 {
 		is = rule.Status.Conditions[i]
-		if age := now.Sub(is.LastTransitionTime.Time); is.ObservedGeneration == rule.Generation && age < statusPeriod {
+		if age := now.Sub(is.LastTransitionTime.Time); is.ObservedGeneration == rule.Generation && age >= 0 && age < statusPeriod {
 			return controllers.Result{After: statusPeriod - age}, nil
 		}
 	}
 	want := c.condition(rule)
+	var next controllers.Result
+	if want.Status == metav1.ConditionTrue { // until the last pod has gone
+		next.After = statusPeriod
+	}
 	want.LastTransitionTime = is.LastTransitionTime
 	if want == is {
-		return controllers.Result{}, nil
+		return next, nil
 	}
 	want.LastTransitionTime = metav1.NewTime(now)
 	rule = rule.DeepCopy()
@@ -48,7 +52,7 @@ func (c *Controller) reconcileRule(ctx context.Context, key controllers.Key) (co
 		rule.Status.Conditions = append(rule.Status.Conditions, want)
 	}
 	_, err := c.rules.UpdateStatus(ctx, rule)
-	return controllers.Result{}, err
+	return next, err
 }
 
 func (c *Controller) condition(rule *resourcev1.DeviceTaintRule) metav1.Condition {

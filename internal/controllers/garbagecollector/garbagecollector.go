@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -33,12 +34,14 @@ type Controller struct {
 	api       client.API
 	config    controllers.Config
 	catalogue *apis.Catalogue
-	others    Elsewhere // nil: there are no other servers
+	elsewhere *apis.Catalogue // nil: there are no other servers
 	graph     *graph
 	absent    *lru.Cache // of reference
+	unsure    sync.Map   // UIDs of objects with an owner of an unknown kind, until there are other kinds
 	events    controllers.EventRecorder
-	listing   atomic.Int32 // kinds whose first list is not complete
-	patience  atomic.Int64 // until when, in Unix nanoseconds, to wait for them
+	listing   atomic.Int32       // kinds whose first list is not complete
+	patience  atomic.Int64       // until when, in Unix nanoseconds, to wait for them
+	late      prometheus.Counter // changes of what is served after which lists took longer
 }
 
 // New returns a collector of the kinds in catalogue.
@@ -47,6 +50,10 @@ func New(c controllers.Config, catalogue *apis.Catalogue) *Controller {
 		api: c.Cache.API(), config: c, catalogue: catalogue, graph: newGraph(catalogue),
 		absent: lru.New(rememberedAbsent), events: c.Events("garbage-collector-controller"),
 	}
+	g.late = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "garbagecollector_controller_resources_sync_error_total", Help: "[ALPHA] Number of garbage collector resources sync errors",
+	})
+	c.Register(g.late)
 	g.loop = controllers.NewLoop("garbage_collector_attempt_to_delete", c, g.reconcile)
 	return g
 }
@@ -57,10 +64,23 @@ func (g *Controller) Run(ctx context.Context) error {
 	kinds := &kinds{collector: g, followers: map[schema.GroupResource]*follower{}}
 	changed := kinds.update(ctx)
 	running.Go(func() {
+		patience := g.config.Clock.NewTimer(listPatience)
+		defer func() { patience.Stop() }()
+		update := func() {
+			changed = kinds.update(ctx)
+			patience.Stop()
+			patience = g.config.Clock.NewTimer(listPatience)
+		}
 		for ctx.Err() == nil {
 			select {
-			case <-changed:
-				changed = kinds.update(ctx)
+			case <-changed[0]:
+				update()
+			case <-changed[1]:
+				update()
+			case <-patience.C():
+				if g.listing.Load() > 0 {
+					g.late.Inc()
+				}
 			case <-ctx.Done():
 			}
 		}
@@ -83,16 +103,10 @@ type follower struct {
 	stopped  chan struct{}
 }
 
-// update starts and stops followers as the catalogue says, and returns what is
-// closed when it says something new.
-func (k *kinds) update(ctx context.Context) <-chan struct{} {
-	changed := k.collector.catalogue.Changed()
-	served := map[schema.GroupResource]*apis.Resource{}
-	for _, r := range k.collector.catalogue.All() {
-		if collectable(r) {
-			served[r.GroupResource()] = r
-		}
-	}
+// update starts and stops followers as the catalogues say, and returns what is
+// closed when one of them says something new.
+func (k *kinds) update(ctx context.Context) (changed [2]<-chan struct{}) {
+	served, changed := k.collector.collectables()
 	for gr, f := range k.followers {
 		if r := served[gr]; r == nil || r.GroupVersionResource() != f.resource {
 			f.stop()
@@ -113,6 +127,7 @@ func (k *kinds) update(ctx context.Context) <-chan struct{} {
 			k.collector.follow(following, r)
 		}()
 	}
+	k.collector.lookAtUnsure()
 	k.collector.patience.Store(k.collector.config.Clock.Now().Add(listPatience).UnixNano())
 	return changed
 }
@@ -171,6 +186,15 @@ func (g *Controller) follow(ctx context.Context, r *apis.Resource) {
 	g.graph.begin(r)
 	_, look := g.graph.complete(r)
 	g.look(look)
+}
+
+// lookAtUnsure has objects looked at again whose owners' kinds may be known now.
+func (g *Controller) lookAtUnsure() {
+	g.unsure.Range(func(uid, _ any) bool {
+		g.unsure.Delete(uid)
+		g.look([]types.UID{uid.(types.UID)})
+		return true
+	})
 }
 
 func (g *Controller) look(uids []types.UID) {

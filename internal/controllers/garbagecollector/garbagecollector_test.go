@@ -7,7 +7,7 @@ import (
 	"math/rand"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,12 +19,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa/internal/apis"
 	"proa/internal/apis/builtin"
+	"proa/internal/apiserver/registry"
 	"proa/internal/client"
 	"proa/internal/controllers"
 	"proa/internal/controllers/controllertest"
+	"proa/internal/store"
+	"proa/internal/store/memory"
 )
 
 // world has config maps named "namespace/name" and cluster roles named "name".
@@ -277,56 +281,103 @@ func TestAnOwnerOfAnUnknownKindKeepsItsDependents(t *testing.T) {
 	})
 }
 
-// elsewhere are the objects of another server, by name; one that is down answers nothing.
+// elsewhere is an API whose group example.com another server keeps; one that is down
+// answers nothing.
 type elsewhere struct {
-	mu      sync.Mutex // guards what follows
-	down    bool
-	objects map[string]types.UID
+	client.API
+	other client.API
+	down  atomic.Bool
 }
 
-func (e *elsewhere) Find(_ context.Context, kind schema.GroupVersionKind, _, name string) (*metav1.ObjectMeta, bool, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.down || kind.Kind != "Thing" {
-		return nil, false, apierrors.NewServiceUnavailable("down")
+// newElsewhere returns one with the cluster-scoped kind Thing.
+func newElsewhere(w *controllertest.World) (*elsewhere, *apis.Catalogue) {
+	w.T.Helper()
+	catalogue := apis.NewCatalogue(&apis.Resource{
+		Group: "example.com", Version: "v1", Kind: "Thing", Plural: "things", Scope: apis.Cluster,
+		New:     func() apis.Object { return &unstructured.Unstructured{Object: map[string]any{}} },
+		NewList: func() runtime.Object { return &unstructured.UnstructuredList{} },
+	})
+	st, err := store.Open(w.T.Context(), store.Config{Engine: memory.New(), Codec: registry.NewCodec(catalogue)})
+	if err != nil {
+		w.T.Fatal(err)
 	}
-	uid, ok := e.objects[name]
-	if !ok {
-		return nil, true, nil
+	w.T.Cleanup(func() { st.Close() })
+	r, err := registry.New(registry.Config{Store: st, Catalogue: catalogue})
+	if err != nil {
+		w.T.Fatal(err)
 	}
-	return &metav1.ObjectMeta{Name: name, UID: uid}, true, nil
+	return &elsewhere{API: w.API, other: r.As(&user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup}})}, catalogue
 }
 
-func TestAnOwnerOnAnotherServer(t *testing.T) {
+func (e *elsewhere) at(ref client.Ref) (client.API, error) {
+	switch {
+	case ref.Resource.Group != "example.com":
+		return e.API, nil
+	case e.down.Load():
+		return nil, apierrors.NewServiceUnavailable("down")
+	}
+	return e.other, nil
+}
+
+func (e *elsewhere) Get(ctx context.Context, ref client.Ref, opts metav1.GetOptions) (client.Object, error) {
+	api, err := e.at(ref)
+	if err != nil {
+		return nil, err
+	}
+	return api.Get(ctx, ref, opts)
+}
+
+func (e *elsewhere) Watch(ctx context.Context, ref client.Ref, opts metav1.ListOptions) (client.Watch, error) {
+	api, err := e.at(ref)
+	if err != nil {
+		return nil, err
+	}
+	return api.Watch(ctx, ref, opts)
+}
+
+func (e *elsewhere) Delete(ctx context.Context, ref client.Ref, opts metav1.DeleteOptions) (client.Object, error) {
+	api, err := e.at(ref)
+	if err != nil {
+		return nil, err
+	}
+	return api.Delete(ctx, ref, opts)
+}
+
+func TestOwnersOnAServerThatIsDown(t *testing.T) {
 	controllertest.Run(t, func(cw *controllertest.World) {
-		other := &elsewhere{objects: map[string]types.UID{"x": "y"}}
+		others, kinds := newElsewhere(cw)
+		things := client.Ref{Resource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "things"}}
+		owner, err := others.other.Create(cw.T.Context(), things, &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "example.com/v1", "kind": "Thing", "metadata": map[string]any{"name": "x"},
+		}}, metav1.CreateOptions{})
+		if err != nil {
+			cw.T.Fatal(err)
+		}
+		others.down.Store(true)
 		defer cw.Start(func(c controllers.Config) []controllertest.Runner {
-			return []controllertest.Runner{New(c, builtin.Catalogue()).With(other)}
+			return []controllertest.Runner{New(c, builtin.Catalogue()).With(kinds, others)}
 		})()
 		w := &world{cw, map[string]types.UID{}}
 		owned := func(name string, uid types.UID) {
 			w.add("default/" + name)
 			w.patch("default/"+name, map[string]any{"ownerReferences": []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Thing", Name: "x", UID: uid}}})
 		}
-		owned("a", "y")
+		owned("a", owner.GetUID())
 		owned("b", "earlier")
-		w.want("an owner that is there keeps its own", "default/a<x")
-		other.mu.Lock()
-		other.down = true
-		delete(other.objects, "x")
-		other.mu.Unlock()
-		owned("c", "earlier")
 		time.Sleep(time.Hour)
-		w.want("a server that is down", "default/a<x", "default/c<x")
+		w.want("while it is down", "default/a<x", "default/b<x")
 		w.add("default/d")
 		w.add("default/e", "default/d")
 		w.delete("default/d", background)
-		w.want("others are collected meanwhile", "default/a<x", "default/c<x")
-		other.mu.Lock()
-		other.down = false
-		other.mu.Unlock()
-		time.Sleep(time.Minute)
-		w.want("once it answers")
+		w.want("others are collected meanwhile", "default/a<x", "default/b<x")
+		others.down.Store(false)
+		time.Sleep(10 * time.Minute)
+		w.want("once it answers", "default/a<x")
+		things.Name = "x"
+		if _, err := others.Delete(cw.T.Context(), things, metav1.DeleteOptions{}); err != nil {
+			cw.T.Fatal(err)
+		}
+		w.want("after its owner")
 	})
 }
 

@@ -24,6 +24,7 @@ type node struct {
 // comes later, or never, needs no stand-in.
 type graph struct {
 	catalogue *apis.Catalogue
+	elsewhere *apis.Catalogue // of other servers; nil: there are none
 
 	mu         sync.RWMutex // guards what follows
 	nodes      map[types.UID]*node
@@ -172,8 +173,8 @@ func (g *graph) allSolidLocked(r *apis.Resource, obj client.Object) bool {
 // names reports whether ref, which has n's UID, also says where n is. Only an
 // owner in the dependent's namespace, or in none, counts.
 func (g *graph) names(ref *metav1.OwnerReference, r *apis.Resource, dependent client.Object, n *node) bool {
-	view, ok := g.catalogue.Kind(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
-	if !ok || view.GroupResource() != n.resource.GroupResource() || ref.Name != n.obj.GetName() {
+	named, _, ok := g.kind(ref.APIVersion, ref.Kind)
+	if !ok || named.GroupResource() != n.resource.GroupResource() || ref.Name != n.obj.GetName() {
 		return false
 	}
 	return n.resource.Scope == apis.Cluster || r.Scope == apis.Namespaced && dependent.GetNamespace() == n.obj.GetNamespace()

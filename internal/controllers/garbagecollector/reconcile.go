@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa/internal/apis"
@@ -32,6 +31,7 @@ func (g *Controller) reconcile(ctx context.Context, key controllers.Key) (contro
 	}
 	n, ok := g.graph.node(types.UID(key.Name))
 	if !ok {
+		g.unsure.Delete(types.UID(key.Name))
 		return controllers.Result{}, nil
 	}
 	var result controllers.Result
@@ -122,6 +122,7 @@ func (g *Controller) collect(ctx context.Context, n *node) (controllers.Result, 
 		return controllers.Result{}, err
 	}
 	if o.unsure {
+		g.unsure.Store(n.obj.GetUID(), nil)
 		return controllers.Result{After: lookAgain}, nil
 	}
 	switch {
@@ -174,19 +175,19 @@ func (g *Controller) classify(ctx context.Context, n *node) (o owners, err error
 			}
 			continue
 		}
-		view, ok := g.catalogue.Kind(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
+		r, remote, ok := g.graph.kind(ref.APIVersion, ref.Kind)
 		if !ok {
-			if err := g.classifyElsewhere(ctx, n, &ref, &o); err != nil {
-				return o, err
-			}
+			o.unsure = true
 			continue
 		}
-		g.reportNamespace(n, &ref, view.Resource)
-		if n.resource.Scope == apis.Cluster && view.Scope == apis.Namespaced {
+		g.reportNamespace(n, &ref, r)
+		if n.resource.Scope == apis.Cluster && r.Scope == apis.Namespaced {
 			return o, errNoSuchOwner
 		}
-		exists, err := g.exists(ctx, n, &ref, view.Resource)
+		exists, err := g.exists(ctx, n, &ref, r)
 		switch {
+		case err != nil && remote:
+			o.unsure = true // its server does not answer
 		case err != nil:
 			return o, fmt.Errorf("owner %s %s: %w", ref.Kind, ref.Name, err)
 		case exists:

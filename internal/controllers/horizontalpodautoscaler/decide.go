@@ -29,13 +29,13 @@ func (r *run) decide(ctx context.Context, scale *autoscalingv1.Scale, past *hist
 		least = *spec.MinReplicas
 	}
 	switch {
-	case current == 0 && !r.scaledToZero():
+	case current == 0 && !r.mayScaleFromZero(least):
 		r.condition(autoscalingv2.ScalingActive, corev1.ConditionFalse, "ScalingDisabled", "scaling is disabled since the replica count of the target is zero")
 		return decision{}, nil
 	case current > spec.MaxReplicas:
 		return decision{replicas: spec.MaxReplicas, reason: "Current number of replicas above Spec.MaxReplicas"}, nil
-	case current < least:
-		return decision{replicas: least, reason: "Current number of replicas below Spec.MinReplicas"}, nil
+	case current != 0 && current < least:
+		return decision{replicas: least, reason: belowMinimum}, nil
 	}
 	p, statuses, err := r.propose(ctx, scale)
 	if p == nil {
@@ -56,7 +56,22 @@ func (r *run) decide(ctx context.Context, scale *autoscalingv1.Scale, past *hist
 	}
 	r.condition(autoscalingv2.ScalingLimited, limited, v.reason, "%s", v.message)
 	d.replicas = v.replicas
+	if current == 0 && d.replicas < least {
+		d.replicas = least
+		if d.reason == "" {
+			d.reason = belowMinimum
+		}
+	}
 	return d, err
+}
+
+const belowMinimum = "Current number of replicas below Spec.MinReplicas"
+
+// mayScaleFromZero tells that a target without replicas is to get some: this
+// autoscaler took them, and has either to bring it to its minimum or a metric that
+// does not need pods.
+func (r *run) mayScaleFromZero(least int32) bool {
+	return r.scaledToZero() && (least != 0 || r.measuresMoreThanPods())
 }
 
 // scaledToZero tells that the target has no replicas because this autoscaler
@@ -133,16 +148,15 @@ func (r *run) selected(scale *autoscalingv1.Scale) (labels.Selector, []*corev1.P
 		const message = "selector is required"
 		r.events.Event(r.hpa, corev1.EventTypeWarning, "SelectorRequired", message)
 		r.condition(autoscalingv2.ScalingActive, corev1.ConditionFalse, "InvalidSelector", "the HPA target's scale is missing a selector")
-		return nil, nil, &specFault{text: message}
+		return nil, nil, errors.New(message)
 	}
 	selector, err := labels.Parse(scale.Status.Selector)
 	if err != nil {
-		err = &specFault{"couldn't convert selector into a corresponding internal selector object", err}
-		return nil, nil, r.refuse("InvalidSelector", err)
+		return nil, nil, r.refuse("InvalidSelector", fmt.Errorf("couldn't convert selector into a corresponding internal selector object: %w", err))
 	}
 	pods := r.pods.Select(r.hpa.Namespace, selector)
 	if sharing := r.claim(selector, pods); len(sharing) > 1 {
-		return nil, nil, r.refuse("AmbiguousSelector", &specFault{text: fmt.Sprintf("pods by selector %v are controlled by multiple HPAs: %v", scale.Status.Selector, sharing)})
+		return nil, nil, r.refuse("AmbiguousSelector", fmt.Errorf("pods by selector %v are controlled by more than one HPA (e.g. %v)", scale.Status.Selector, sharing[:2]))
 	}
 	return selector, pods, nil
 }

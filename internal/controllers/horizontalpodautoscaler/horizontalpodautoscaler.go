@@ -99,7 +99,8 @@ func (c *Controller) reconcile(ctx context.Context, key controllers.Key) (contro
 	c.measure.looked(r.action, err, c.clock.Since(r.now))
 	if !apiequality.Semantic.DeepEqual(shared.Status, r.hpa.Status) {
 		if _, writeErr := c.scalers.UpdateStatus(ctx, r.hpa); writeErr != nil {
-			err = errors.Join(err, fmt.Errorf("update status: %w", writeErr))
+			c.events.Event(r.hpa, corev1.EventTypeWarning, "FailedUpdateStatus", writeErr.Error())
+			err = errors.Join(err, fmt.Errorf("failed to update status for %s: %w", key.Name, writeErr))
 		}
 	}
 	if err != nil && ctx.Err() == nil {
@@ -181,7 +182,7 @@ func (r *run) scale(ctx context.Context, reference string) (client.Ref, *autosca
 	}
 	resource, err := resourceOf(r.catalogue, gv.WithKind(target.Kind))
 	if err != nil {
-		return client.Ref{}, nil, &specFault{"unable to determine resource for scale target reference", err}
+		return client.Ref{}, nil, fmt.Errorf("unable to determine resource for scale target reference: %w", err)
 	}
 	ref := client.Ref{Resource: resource, Namespace: r.hpa.Namespace, Name: target.Name, Subresource: "scale"}
 	obj, err := r.api.Get(ctx, ref, metav1.GetOptions{})
@@ -247,10 +248,15 @@ func (r *run) write(ctx context.Context, ref client.Ref, scale *autoscalingv1.Sc
 	}
 }
 
-// mayScaleToZero tells that there are metrics that do not need pods (KEP-2021).
+// mayScaleToZero tells that no replicas are as good as any (KEP-2021).
 func (r *run) mayScaleToZero() bool {
-	spec := &r.hpa.Spec
-	return spec.MinReplicas != nil && *spec.MinReplicas == 0 && slices.ContainsFunc(spec.Metrics, func(m autoscalingv2.MetricSpec) bool {
+	least := r.hpa.Spec.MinReplicas
+	return least != nil && *least == 0 && r.measuresMoreThanPods()
+}
+
+// measuresMoreThanPods tells that there are metrics that do not need pods.
+func (r *run) measuresMoreThanPods() bool {
+	return slices.ContainsFunc(r.hpa.Spec.Metrics, func(m autoscalingv2.MetricSpec) bool {
 		return m.Type == autoscalingv2.ObjectMetricSourceType || m.Type == autoscalingv2.ExternalMetricSourceType
 	})
 }

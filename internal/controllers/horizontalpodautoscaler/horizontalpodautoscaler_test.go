@@ -32,6 +32,8 @@ var app = map[string]string{"app": "web"}
 type meter struct {
 	w    *controllertest.World
 	used map[string]string // CPU by container
+
+	memory string // of each container; empty: not measured
 }
 
 func (m *meter) Get(string, string) (apis.Object, error) {
@@ -44,7 +46,11 @@ func (m *meter) List(string) []apis.Object {
 		p := &v1beta1.PodMetrics{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace, Labels: pod.Labels},
 			Timestamp: metav1.Now(), Window: metav1.Duration{Duration: 15 * time.Second}}
 		for name, cpu := range m.used {
-			p.Containers = append(p.Containers, v1beta1.ContainerMetrics{Name: name, Usage: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}})
+			usage := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+			if m.memory != "" {
+				usage[corev1.ResourceMemory] = resource.MustParse(m.memory)
+			}
+			p.Containers = append(p.Containers, v1beta1.ContainerMetrics{Name: name, Usage: usage})
 		}
 		all = append(all, p)
 	}
@@ -257,7 +263,7 @@ func TestABusySidecarCountsOnlyForMetricsOfThePod(t *testing.T) {
 	run(t, 2, func(b *bed) {
 		b.meter.used = map[string]string{"c": "500m", "side": "1500m"}
 		b.autoscale(nil, container("c"))
-		b.expect(2, ready, cpuFound, withinRange)
+		b.expect(2, ready, strings.Replace(cpuFound, "cpu resource", "cpu container resource", 1), withinRange)
 		if m := b.status().CurrentMetrics[0].ContainerResource; m == nil || m.Container != "c" || *m.Current.AverageUtilization != 50 {
 			t.Errorf("current metrics %+v", m)
 		}
@@ -276,7 +282,7 @@ func TestABusySidecarCountsOnlyForMetricsOfThePod(t *testing.T) {
 		b.expect(2, "AbleToScale True SucceededGetScale: the HPA controller was able to get the target's current scale",
 			"ScalingActive False FailedGetContainerResourceMetric: the HPA was unable to compute the replica count: "+want)
 		b.expectEvent("Warning FailedGetContainerResourceMetric " + want)
-		b.expectEvent("Warning FailedComputeMetricsReplicas invalid metrics (1 invalid out of 1), first error is: failed to get cpu container metric value: " + want)
+		b.expectEvent("Warning FailedComputeMetricsReplicas invalid metrics (1 invalid out of 1), first error is: failed to get none container metric value: " + want)
 	})
 }
 
@@ -307,12 +313,12 @@ func TestPodsOfTwoAutoscalersAreScaledByNeither(t *testing.T) {
 		other.ObjectMeta = metav1.ObjectMeta{Name: "other"}
 		b.Create(other)
 		b.pass(1)
-		b.expectEvent("Warning AmbiguousSelector pods by selector app=web are controlled by multiple HPAs: [{other default} {web default}]")
+		b.expectEvent("Warning AmbiguousSelector pods by selector app=web are controlled by more than one HPA (e.g. [{other default} {web default}])")
 		if c := b.conditions(); !strings.Contains(c, "ScalingActive False AmbiguousSelector") {
 			t.Error(c)
 		}
 		b.Measured(`horizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers 2`,
-			`horizontal_pod_autoscaler_controller_reconciliations_total{action="none",error="spec"} 3`)
+			`horizontal_pod_autoscaler_controller_reconciliations_total{action="none",error="internal"} 3`)
 	})
 }
 
@@ -322,7 +328,7 @@ func TestMetricsThatNothingServes(t *testing.T) {
 		metric             autoscalingv2.MetricSpec
 	}{
 		{"of pods", "FailedGetPodsMetric", "unable to get metric qps: unable to fetch metrics from custom metrics API: no custom metrics API (custom.metrics.k8s.io) registered", podsMetric()},
-		{"of an object", "FailedGetObjectMetric", "unable to get metric hits: unable to fetch metrics from custom metrics API: no custom metrics API (custom.metrics.k8s.io) registered on Service default web", objectMetric()},
+		{"of an object", "FailedGetObjectMetric", "unable to get metric hits on Service default/web: unable to fetch metrics from custom metrics API: no custom metrics API (custom.metrics.k8s.io) registered", objectMetric()},
 		{"external", "FailedGetExternalMetric", "failed to get external metric queue: unable to get external metric default/queue/nil: unable to fetch metrics from external metrics API: the server could not find the requested resource (get queue.external.metrics.k8s.io)", externalMetric("2")},
 	}
 	for _, tt := range tests {
@@ -332,9 +338,7 @@ func TestMetricsThatNothingServes(t *testing.T) {
 				if c := b.conditions(); !strings.Contains(c, "ScalingActive False "+tt.reason+": the HPA was unable to compute the replica count: ") {
 					t.Error(c)
 				}
-				if tt.reason != "FailedGetObjectMetric" { // whose words upstream puts in another order
-					b.expectEvent("Warning " + tt.reason + " " + tt.want)
-				}
+				b.expectEvent("Warning " + tt.reason + " " + tt.want)
 			})
 		})
 	}
@@ -395,6 +399,54 @@ func TestExternalMetricsScaleToZeroAndBack(t *testing.T) {
 		b.answer(path, `{"items":[{"value":"1"},{"value":"2"}]}`)
 		b.pass(1)
 		b.expect(2, fmt.Sprintf(rescaledTo, 2), notZero, found, withinRange)
+	})
+}
+
+// A target that was scaled to zero is measured even when its minimum has been raised:
+// it gets what metrics ask for, at least the minimum, and nothing while they fail.
+func TestFromZeroToAMinimumThatWasRaised(t *testing.T) {
+	const path = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/queue"
+	for _, tt := range []struct {
+		name, items string
+		want        int32
+		event       string
+	}{
+		{"metrics ask for more", `{"items":[{"value":"7"}]}`, 4, "Normal SuccessfulRescale New size: 4; reason: external metric queue(nil) above target"},
+		{"metrics ask for less", `{"items":[{"value":"0"}]}`, 2, "Normal SuccessfulRescale New size: 2; reason: "},
+		{"metrics fail", `no JSON`, 0, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			run(t, 2, func(b *bed) {
+				b.answer(path, `{"items":[{"value":"0"}]}`)
+				b.autoscale(func(s *autoscalingv2.HorizontalPodAutoscalerSpec) { s.MinReplicas = new(int32(0)) }, externalMetric("2"))
+				b.pass(21)
+				b.grow()
+				b.answer(path, tt.items)
+				controllertest.Change(b.World, "web", func(h *autoscalingv2.HorizontalPodAutoscaler) { h.Spec.MinReplicas = new(int32(2)) })
+				b.pass(1)
+				if got := b.replicas(); got != tt.want {
+					t.Errorf("%d replicas, want %d", got, tt.want)
+				}
+				if tt.event != "" {
+					b.expectEvent(tt.event)
+				}
+			})
+		})
+	}
+}
+
+func TestContainersAndMemoryAreNamedAsUpstreamDoes(t *testing.T) {
+	run(t, 2, func(b *bed) {
+		b.meter.memory = "64Mi"
+		b.autoscale(nil, autoscalingv2.MetricSpec{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{
+			Name: corev1.ResourceMemory, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: new(resource.MustParse("128Mi"))},
+		}}, autoscalingv2.MetricSpec{Type: autoscalingv2.ContainerResourceMetricSourceType, ContainerResource: &autoscalingv2.ContainerResourceMetricSource{
+			Name: corev1.ResourceCPU, Container: "c", Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: new(int32(25))},
+		}})
+		b.expectEvent("Normal SuccessfulRescale New size: 4; reason: cpu container resource utilization (percentage of request) above target")
+		if got := b.status().CurrentMetrics[0].Resource.Current.AverageValue.String(); got != "128Mi" {
+			t.Errorf("memory %s", got)
+		}
 	})
 }
 

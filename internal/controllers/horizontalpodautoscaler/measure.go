@@ -42,7 +42,7 @@ func (m *measurement) of(ctx context.Context, spec *autoscalingv2.MetricSpec) (*
 		p, err = m.resource(ctx, spec.Resource.Name, "", spec.Resource.Target)
 	case spec.Type == autoscalingv2.ContainerResourceMetricSourceType && spec.ContainerResource != nil:
 		c := spec.ContainerResource
-		f.reason, f.within = "FailedGetContainerResourceMetric", fmt.Sprintf("failed to get %s container metric value", c.Name)
+		f.reason, f.within = "FailedGetContainerResourceMetric", fmt.Sprintf("failed to get %s container metric value", c.Container)
 		p, err = m.resource(ctx, c.Name, c.Container, c.Target)
 	case spec.Type == autoscalingv2.ExternalMetricSourceType && spec.External != nil:
 		f.reason, f.within = "FailedGetExternalMetric", fmt.Sprintf("failed to get %s external metric value", spec.External.Metric.Name)
@@ -61,7 +61,7 @@ func (m *measurement) of(ctx context.Context, spec *autoscalingv2.MetricSpec) (*
 // resource is a metric of what pods, or one container of each, use.
 func (m *measurement) resource(ctx context.Context, name corev1.ResourceName, container string, target autoscalingv2.MetricTarget) (*proposal, error) {
 	if target.AverageValue == nil && target.AverageUtilization == nil {
-		return nil, &specFault{text: "invalid resource metric source: neither an average utilization target nor an average value (usage) target was set"}
+		return nil, errors.New("invalid resource metric source: neither an average utilization target nor an average value (usage) target was set")
 	}
 	metrics, fetchErr := m.sources.resource(ctx, m.hpa.Namespace, m.selector, name, container)
 	if fetchErr != nil {
@@ -75,15 +75,19 @@ func (m *measurement) resource(ctx context.Context, name corev1.ResourceName, co
 		if err != nil {
 			return nil, fmt.Errorf("failed to get %s usage: %w", name, err)
 		}
-		return resourceProposal(name, container, u.replicas, fmt.Sprintf("%s resource", name), autoscalingv2.MetricValueStatus{AverageValue: milli(u.average)}), nil
+		return resourceProposal(name, container, u.replicas, fmt.Sprintf("%s resource", name), autoscalingv2.MetricValueStatus{AverageValue: amount(name, u.average)}), nil
 	}
 	s.target = int64(*target.AverageUtilization)
 	u, err := compute(s.byUtilization, fetchErr)
 	if err != nil {
 		return nil, fmt.Errorf("failed to get %s utilization: %w", name, err)
 	}
-	return resourceProposal(name, container, u.replicas, fmt.Sprintf("%s resource utilization (percentage of request)", name),
-		autoscalingv2.MetricValueStatus{AverageUtilization: &u.utilization, AverageValue: milli(u.average)}), nil
+	what := "resource"
+	if container != "" {
+		what = "container resource"
+	}
+	return resourceProposal(name, container, u.replicas, fmt.Sprintf("%s %s utilization (percentage of request)", name, what),
+		autoscalingv2.MetricValueStatus{AverageUtilization: &u.utilization, AverageValue: amount(name, u.average)}), nil
 }
 
 func compute(by func() (usage, error), fetchErr error) (usage, error) {
@@ -107,6 +111,14 @@ func resourceProposal(name corev1.ResourceName, container string, replicas int32
 
 func milli(n int64) *resource.Quantity { return resource.NewMilliQuantity(n, resource.DecimalSI) }
 
+// amount is how much of a resource pods use: memory in Mi, as metrics say it.
+func amount(name corev1.ResourceName, n int64) *resource.Quantity {
+	if name == corev1.ResourceMemory {
+		return resource.NewMilliQuantity(n, resource.BinarySI)
+	}
+	return milli(n)
+}
+
 // podsMetric is a custom metric of each pod.
 func (m *measurement) podsMetric(ctx context.Context, spec *autoscalingv2.PodsMetricSource) (*proposal, error) {
 	selector, err := metav1.LabelSelectorAsSelector(spec.Metric.Selector)
@@ -114,7 +126,7 @@ func (m *measurement) podsMetric(ctx context.Context, spec *autoscalingv2.PodsMe
 		return nil, err
 	}
 	if spec.Target.AverageValue == nil {
-		return nil, &specFault{text: "invalid pods metric source: no average value target was set"}
+		return nil, errors.New("invalid pods metric source: no average value target was set")
 	}
 	s := m.sample(m.scale.Spec.Replicas, spec.Target.AverageValue.MilliValue())
 	if s.metrics, err = m.sources.ofPods(ctx, m.hpa.Namespace, m.selector, spec.Metric.Name, selector); err != nil {
@@ -140,14 +152,14 @@ func (m *measurement) object(ctx context.Context, spec *autoscalingv2.ObjectMetr
 	read := func() (int64, error) {
 		value, err := m.sources.ofObject(ctx, m.hpa.Namespace, of, spec.Metric.Name, selector)
 		if err != nil {
-			return 0, fmt.Errorf("unable to get metric %s: %v on %s %s/%w", spec.Metric.Name, of.Kind, m.hpa.Namespace, of.Name, err)
+			return 0, fmt.Errorf("unable to get metric %s on %s %s/%s: %w", spec.Metric.Name, of.Kind, m.hpa.Namespace, of.Name, err)
 		}
 		return value, nil
 	}
 	a, err := m.whole(spec.Target, read)
 	switch {
 	case errors.Is(err, errNoTarget):
-		return nil, &specFault{text: "invalid object metric source: neither a value target nor an average value target was set"}
+		return nil, errors.New("invalid object metric source: neither a value target nor an average value target was set")
 	case err != nil && a.perPod:
 		return nil, fmt.Errorf("failed to get %s object metric: %w", spec.Metric.Name, err)
 	case err != nil:
@@ -180,7 +192,7 @@ func (m *measurement) external(ctx context.Context, spec *autoscalingv2.External
 	a, err := m.whole(spec.Target, read)
 	switch {
 	case errors.Is(err, errNoTarget):
-		return nil, &specFault{text: "invalid external metric source: neither a value target nor an average value target was set"}
+		return nil, errors.New("invalid external metric source: neither a value target nor an average value target was set")
 	case err != nil && a.perPod:
 		return nil, fmt.Errorf("failed to get %s external metric: %w", name, err)
 	case err != nil:

@@ -8,6 +8,7 @@ import (
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	podresource "k8s.io/component-helpers/resource"
 
 	"proa/internal/controllers/podcontrol"
 )
@@ -225,13 +226,15 @@ func (s sample) requests() (map[string]int64, error) {
 	return all, nil
 }
 
-// requestOf sums what the containers that run along request; requests of the pod
-// as a whole come before theirs.
+// requestOf sums what the containers that run along request. A pod that has requests
+// as a whole is asked as the scheduler asks it.
 func requestOf(pod *corev1.Pod, container string, resource corev1.ResourceName) (int64, error) {
-	if r := pod.Spec.Resources; r != nil && container == "" {
-		if q, ok := r.Requests[resource]; ok {
-			return q.MilliValue(), nil
+	if container == "" && podresource.IsPodLevelRequestsSet(pod) {
+		q, ok := podresource.PodRequests(pod, podresource.PodResourcesOptions{})[resource]
+		if !ok {
+			return 0, fmt.Errorf("missing pod-level request for %s in Pod %s", resource, pod.Name)
 		}
+		return q.MilliValue(), nil
 	}
 	total, found := int64(0), false
 	add := func(c *corev1.Container) error {

@@ -128,6 +128,10 @@ func TestRequestsOfAPod(t *testing.T) {
 	}{
 		{"sums containers and sidecars, not what runs before", "", pod("a", sidecar), 1250},
 		{"is that of one container", "proxy", pod("a", sidecar), 250},
+		{"is that of containers when the pod as a whole asks for something else", "", pod("a", func(p *corev1.Pod) {
+			p.Spec.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}}
+			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "asks for nothing"})
+		}), 1000},
 		{"is that of the pod as a whole", "", pod("a", func(p *corev1.Pod) { p.Spec.Resources = &whole }), 5000},
 	}
 	for _, tt := range tests {

@@ -1,7 +1,9 @@
 package job_test
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -191,8 +193,11 @@ func TestASuspendedJobHasNoPodsAndStartsAnewWhenResumed(t *testing.T) {
 		suspend := func(v bool) func(*batchv1.Job) { return func(j *batchv1.Job) { j.Spec.Suspend = &v } }
 		controllertest.Change(w, "work", suspend(true))
 		w.RunPods(func(*corev1.Pod) bool { return false })
-		if got := outcome(w); got != "Suspended=True:JobSuspended; active 0, succeeded 0, failed 0" && !strings.HasPrefix(got, "Suspended=True") {
+		if got := outcome(w); got != "Suspended=True:JobSuspended; active 0, succeeded 0, failed 0" {
 			t.Errorf("suspended: %s", got)
+		}
+		if at := controllertest.Get[*batchv1.Job](w, "work").Status.StartTime; at != nil {
+			t.Errorf("suspended, and started at %v", at)
 		}
 		time.Sleep(time.Hour)
 		controllertest.Change(w, "work", suspend(false))
@@ -229,6 +234,45 @@ func TestElasticIndexedJobDropsTheHighestIndexes(t *testing.T) {
 		pods := w.Pods("")
 		if len(pods) != 1 || pods[0].Annotations[batchv1.JobCompletionIndexAnnotation] != "0" {
 			t.Errorf("%d pods left: %s", len(pods), outcome(w))
+		}
+		if got := controllertest.Get[*batchv1.Job](w, "work").Status.Failed; got != 0 {
+			t.Errorf("%d pods failed by being taken away", got)
+		}
+	})
+}
+
+func TestPodsTakenAwayDoNotFailTheJob(t *testing.T) {
+	controllertest.Run(t, func(w *controllertest.World) {
+		defer start(w)()
+		w.Create(work(5, 5, func(s *batchv1.JobSpec) { s.BackoffLimit = new(int32(0)) }))
+		w.Settle()
+		w.RunPods(nil)
+		controllertest.Change(w, "work", func(j *batchv1.Job) { j.Spec.Parallelism = new(int32(2)) })
+		w.RunPods(nil)
+		if got := outcome(w); got != "; active 2, succeeded 0, failed 0" {
+			t.Errorf("with fewer: %q", got)
+		}
+	})
+}
+
+func TestMoreSuccessesThanWereAskedForAreToldOf(t *testing.T) {
+	controllertest.Run(t, func(w *controllertest.World) {
+		defer start(w)()
+		w.Create(work(1, 1))
+		w.Settle()
+		twin := w.Pods("")[0].DeepCopy()
+		twin.ObjectMeta = metav1.ObjectMeta{Name: "twin", Labels: twin.Labels, OwnerReferences: twin.OwnerReferences, Finalizers: twin.Finalizers}
+		twin.Status = corev1.PodStatus{}
+		w.FailWrites(func(int) (before, after error) { return errors.New("not now"), nil })
+		w.Create(twin)
+		for _, pod := range w.Pods("") {
+			controllertest.ChangeStatus(w, pod.Name, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
+		}
+		w.FailWrites(nil)
+		time.Sleep(time.Minute)
+		w.Settle()
+		if all := w.Events(); !slices.Contains(all, "Warning TooManySucceededPods Too many succeeded pods running after completion count reached") {
+			t.Errorf("%s, events %q", outcome(w), all)
 		}
 	})
 }

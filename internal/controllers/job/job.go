@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -211,6 +212,7 @@ func (c *Controller) noteSuspension(current *batchv1.Job, s *sync) {
 	if s.suspended() {
 		if s.setCondition(s.condition(batchv1.JobSuspended, corev1.ConditionTrue, "JobSuspended", "Job suspended")) {
 			c.events.Event(current, corev1.EventTypeNormal, "Suspended", "Job suspended")
+			s.job.Status.StartTime = nil
 		}
 		return
 	}
@@ -222,7 +224,7 @@ func (c *Controller) noteSuspension(current *batchv1.Job, s *sync) {
 
 func (c *Controller) apply(ctx context.Context, current *batchv1.Job, s *sync, p plan) error {
 	if len(p.delete) > 0 {
-		return c.control.DeleteAll(ctx, current, p.delete)
+		return c.remove(ctx, current, s, p.delete)
 	}
 	ref := c.claims.Reference(current)
 	_, err := podcontrol.SlowStart(len(p.create), func(i int) error {
@@ -234,6 +236,17 @@ func (c *Controller) apply(ctx context.Context, current *batchv1.Job, s *sync, p
 		return err
 	})
 	return err
+}
+
+// remove deletes active pods. While the Job goes on they are no failures: they lose
+// their finalizer first, so that nobody counts how they end.
+func (c *Controller) remove(ctx context.Context, current *batchv1.Job, s *sync, pods []*corev1.Pod) error {
+	if s.finish != nil {
+		return c.control.DeleteAll(ctx, current, pods)
+	}
+	released, err := c.release(ctx, slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool { return !tracked(pod) }))
+	pods = slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool { return tracked(pod) && !released[pod.UID] })
+	return errors.Join(err, c.control.DeleteAll(ctx, current, pods))
 }
 
 func (c *Controller) write(ctx context.Context, current *batchv1.Job, s *sync) (*batchv1.Job, error) {

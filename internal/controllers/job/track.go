@@ -46,7 +46,7 @@ func (c *Controller) track(ctx context.Context, current *batchv1.Job, s *sync) e
 	}
 	_, writeErr := c.write(ctx, current, s)
 	if ends && writeErr == nil {
-		c.report(current, final)
+		c.report(s.job, final)
 		c.measure.ended(current, final)
 	}
 	if err == nil && writeErr == nil && !all {
@@ -168,6 +168,9 @@ func (s *sync) settled() bool {
 
 func (c *Controller) report(job *batchv1.Job, final *batchv1.JobCondition) {
 	if final.Type == batchv1.JobComplete {
+		if job.Spec.Completions != nil && job.Status.Succeeded > *job.Spec.Completions {
+			c.events.Event(job, corev1.EventTypeWarning, "TooManySucceededPods", "Too many succeeded pods running after completion count reached")
+		}
 		c.events.Event(job, corev1.EventTypeNormal, "Completed", "Job completed")
 		return
 	}

@@ -27,7 +27,7 @@ type remains struct {
 // goes: what they rely on (a NetworkPolicy, a Secret) outlives them.
 func (n *Controller) empty(ctx context.Context, namespace string) remains {
 	left := remains{objects: map[schema.GroupVersionResource]int{}, finalizers: map[string]int{}}
-	kinds := n.deletable()
+	kinds, unknown := n.deletable()
 	for _, r := range kinds {
 		if r.GroupResource() == corev1.Resource("pods") {
 			left.take(n.emptyOf(ctx, namespace, r))
@@ -39,7 +39,7 @@ func (n *Controller) empty(ctx context.Context, namespace string) remains {
 	for _, r := range kinds {
 		left.take(n.emptyOf(ctx, namespace, r))
 	}
-	n.emptyElsewhere(ctx, namespace, &left)
+	left.unknown = unknown
 	return left
 }
 
@@ -56,13 +56,6 @@ func (left *remains) take(r *apis.Resource, objs []client.Object, err error) {
 			left.finalizers[finalizer]++
 		}
 	}
-}
-
-// deletable are the kinds that live in namespaces and can be deleted.
-func (n *Controller) deletable() []*apis.Resource {
-	return slices.DeleteFunc(slices.Clone(n.catalogue.All()), func(r *apis.Resource) bool {
-		return r.Scope != apis.Namespaced || !can(r, "list") || !can(r, "delete")
-	})
 }
 
 func can(r *apis.Resource, verb string) bool { return r.Verbs == nil || slices.Contains(r.Verbs, verb) }

@@ -14,7 +14,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"proa/internal/apis"
-	"proa/internal/apiserver/aggregator"
 	"proa/internal/client"
 	"proa/internal/controllers"
 )
@@ -33,7 +32,7 @@ type Controller struct {
 	clock      clock.PassiveClock
 	catalogue  *apis.Catalogue
 	namespaces *client.Informer[*corev1.Namespace]
-	others     *aggregator.Aggregator // nil: there are no other servers
+	others     Elsewhere // nil: there are no other servers
 }
 
 // New returns a controller that deletes the objects of every kind in catalogue.
@@ -56,12 +55,6 @@ func New(c controllers.Config, catalogue *apis.Catalogue) *Controller {
 			n.loop.EnqueueObject(ns)
 		}
 	})
-	return n
-}
-
-// With has the controller delete the objects of other servers, too.
-func (n *Controller) With(others *aggregator.Aggregator) *Controller {
-	n.others = others
 	return n
 }
 

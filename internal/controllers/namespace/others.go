@@ -1,57 +1,47 @@
 package namespace
 
 import (
-	"context"
 	"fmt"
+	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/authentication/serviceaccount"
-	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"proa/internal/apiserver/aggregator"
+	"proa/internal/apis"
+	"proa/internal/client"
 )
 
-// account is whom other servers see.
-var account = &user.DefaultInfo{
-	Name:   serviceaccount.MakeUsername(metav1.NamespaceSystem, "namespace-controller"),
-	Groups: append(serviceaccount.MakeGroupNames(metav1.NamespaceSystem), user.AllAuthenticated),
+// Elsewhere are the kinds that other servers keep.
+type Elsewhere interface {
+	// Kinds are those that are known, also of servers that do not answer.
+	Kinds() *apis.Catalogue
+	// Unknown are the group versions whose servers do not say what they have.
+	Unknown() []schema.GroupVersion
 }
 
-// emptyElsewhere deletes the objects that other servers keep for a namespace. One
-// that does not answer holds the deletion up: nobody knows what it has.
-func (n *Controller) emptyElsewhere(ctx context.Context, namespace string, left *remains) {
-	if n.others == nil {
-		return
-	}
-	kinds, unknown := n.others.Namespaced()
-	left.unknown = unknown
-	for _, k := range kinds {
-		objs, err := n.emptyOther(ctx, namespace, k)
-		if err != nil {
-			left.failures = append(left.failures, err)
-		}
-		if len(objs) > 0 {
-			left.objects[k.GroupVersionResource] = len(objs)
-		}
-		for _, obj := range objs {
-			for _, finalizer := range obj.Finalizers {
-				left.finalizers[finalizer]++
-			}
-		}
-	}
+// With has the controller delete the objects of other servers, too. Everywhere is the
+// API that reaches them beside those of this one.
+func (n *Controller) With(others Elsewhere, everywhere client.API) *Controller {
+	n.others, n.api = others, everywhere
+	return n
 }
 
-// emptyOther deletes the objects of one kind and returns those that are still there.
-func (n *Controller) emptyOther(ctx context.Context, namespace string, k aggregator.Kind) ([]metav1.ObjectMeta, error) {
-	objs, err := n.others.List(ctx, account, k, namespace)
-	if err != nil || len(objs) == 0 {
-		return nil, err
+// deletable are the kinds that live in namespaces and can be deleted, those of other
+// servers last. A server that does not say what it has holds the deletion up: unknown
+// are the group versions of such.
+func (n *Controller) deletable() (kinds []*apis.Resource, unknown []schema.GroupVersion) {
+	kinds = slices.Clone(n.catalogue.All())
+	if n.others != nil {
+		elsewhere := n.others.Kinds()
+		kinds = slices.DeleteFunc(kinds, func(r *apis.Resource) bool {
+			_, taken := elsewhere.Lookup(r.GroupVersionResource())
+			return taken
+		})
+		kinds, unknown = append(kinds, elsewhere.All()...), n.others.Unknown()
 	}
-	if err := n.others.Delete(ctx, account, k, namespace, objs); err != nil {
-		return objs, err
-	}
-	return n.others.List(ctx, account, k, namespace)
+	return slices.DeleteFunc(kinds, func(r *apis.Resource) bool {
+		return r.Scope != apis.Namespaced || !can(r, "list") || !can(r, "delete") || slices.Contains(unknown, r.GroupVersionKind().GroupVersion())
+	}), unknown
 }
 
 // discoveryFailure names the group versions whose servers do not answer.

@@ -8,6 +8,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,6 +31,7 @@ type Controller struct {
 	claims    *client.Informer[*resourcev1.ResourceClaim]
 	templates *client.Informer[*resourcev1.ResourceClaimTemplate]
 	events    controllers.EventRecorder
+	creations *prometheus.CounterVec
 
 	users *controllers.Loop // pods
 	used  *controllers.Loop // claims
@@ -42,7 +44,9 @@ func New(c controllers.Config) *Controller {
 		claims:    client.Shared[*resourcev1.ResourceClaim](c.Cache),
 		templates: client.Shared[*resourcev1.ResourceClaimTemplate](c.Cache),
 		events:    c.Events("resource_claim"),
+		creations: newCreations(c),
 	}
+	c.Register(gauge{rc})
 	rc.users = controllers.NewLoop("resource_claim_pod", c, rc.reconcilePod)
 	rc.used = controllers.NewLoop("resource_claim", c, rc.reconcileClaim)
 	rc.pods.AddIndex(byClaim, claimsOf)

@@ -1,6 +1,7 @@
 package resourceclaim
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -23,7 +24,10 @@ var spec = resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests
 func run(t *testing.T, test func(w *controllertest.World)) {
 	t.Helper()
 	controllertest.Run(t, func(w *controllertest.World) {
-		defer w.Start(func(c controllers.Config) []controllertest.Runner { return []controllertest.Runner{New(c)} })()
+		defer w.Start(func(c controllers.Config) []controllertest.Runner {
+			c.Metrics = w.Registry()
+			return []controllertest.Runner{New(c)}
+		})()
 		test(w)
 	})
 }
@@ -120,7 +124,7 @@ func TestAPodsClaimsAreMadeWithOneWriteEach(t *testing.T) {
 		template(w)
 		w.Writes()
 		pod(w, "web", "a*", "b*", "c*")
-		want := map[string]int{"create resourceclaims": 3, "patch pods/status": 1}
+		want := map[string]int{"create resourceclaims": 3, "update pods/status": 1}
 		if got := w.Writes(); !maps.Equal(got, want) {
 			t.Errorf("wrote %v, want %v", got, want)
 		}
@@ -301,5 +305,27 @@ func TestExtendedResourcesAreGivenBack(t *testing.T) {
 		if left := claims(w); len(left) != 0 {
 			t.Errorf("left %+v", left[0])
 		}
+	})
+}
+
+func TestClaimsAreMeasured(t *testing.T) {
+	run(t, func(w *controllertest.World) {
+		template(w)
+		p := pod(w, "web", "gpu*")
+		allocate(w, only(w).Name, p)
+		w.Create(&resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Spec: spec})
+		extended := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "extended"}, Spec: spec}
+		extended.Annotations = map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"}
+		w.Create(extended)
+		w.FailWrites(func(int) (before, after error) { return errors.New("not now"), nil })
+		pod(w, "unlucky", "gpu*")
+		w.FailWrites(nil)
+		w.Measured(
+			`dynamic_resource_allocation_resource_claims{admin_access="false",allocated="true",source="resource_claim_template"} 1`,
+			`dynamic_resource_allocation_resource_claims{admin_access="false",allocated="false",source=""} 1`,
+			`dynamic_resource_allocation_resource_claims{admin_access="false",allocated="false",source="extended_resource"} 1`,
+			`dynamic_resource_allocation_resourceclaim_creates_total{admin_access="false",owner_api_group="",owner_api_kind="Pod",status="success"} 1`,
+			`dynamic_resource_allocation_resourceclaim_creates_total{admin_access="false",owner_api_group="",owner_api_kind="Pod",status="failure"} 1`,
+		)
 	})
 }

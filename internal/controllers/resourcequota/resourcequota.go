@@ -6,11 +6,12 @@ package resourcequota
 import (
 	"context"
 	"fmt"
-	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,6 +36,7 @@ type Controller struct {
 	config    controllers.Config
 	catalogue *apis.Catalogue
 	quotas    *client.Informer[*corev1.ResourceQuota]
+	counter   quota.Counter // of what has nothing to do with devices
 
 	running   sync.WaitGroup // followers
 	mu        sync.Mutex     // guards following
@@ -46,6 +48,7 @@ func New(c controllers.Config, catalogue *apis.Catalogue) *Controller {
 	q := &Controller{
 		api: c.Cache.API(), config: c, catalogue: catalogue,
 		quotas:    client.Shared[*corev1.ResourceQuota](c.Cache),
+		counter:   quota.Counter{Clock: c.Clock},
 		following: map[schema.GroupResource]bool{},
 	}
 	q.loop = controllers.NewLoop("resourcequota_primary", c, q.reconcile)
@@ -73,7 +76,7 @@ func watchUsage[T client.Object](q *Controller, cache *client.Cache) {
 		if len(limiting) == 0 {
 			return // as almost always: what the object uses need not be added up
 		}
-		if client.Object(obj) == client.Object(*new(T)) || !equality.Semantic.DeepEqual(quota.Usage(gr, old), quota.Usage(gr, obj)) || terminates(old) != terminates(obj) {
+		if client.Object(obj) == client.Object(*new(T)) || !equality.Semantic.DeepEqual(q.counter.Usage(gr, old), q.counter.Usage(gr, obj)) || terminates(old) != terminates(obj) {
 			q.enqueue(limiting)
 		}
 	})
@@ -88,7 +91,7 @@ func terminates(obj client.Object) bool {
 // limiting are the quotas of a namespace that limit a kind.
 func (q *Controller) limiting(namespace string, gr schema.GroupResource) (found []*corev1.ResourceQuota) {
 	for _, rq := range q.quotas.Select(namespace, labels.Everything()) {
-		if len(quota.Limited(rq, gr)) > 0 {
+		if slices.Contains(quota.Tracked(rq), gr) {
 			found = append(found, rq)
 		}
 	}
@@ -187,6 +190,10 @@ func sameList(a, b corev1.ResourceList) bool { return equality.Semantic.DeepEqua
 // used adds up what the namespace's objects use of the quota. It reads them after
 // the quota: an object that admission counted in it is there.
 func (q *Controller) used(ctx context.Context, rq *corev1.ResourceQuota) (corev1.ResourceList, error) {
+	counter, err := q.counting(ctx, rq)
+	if err != nil {
+		return nil, err
+	}
 	total := corev1.ResourceList{}
 	for _, gr := range quota.Tracked(rq) {
 		r, ok := q.catalogue.Stored(gr)
@@ -194,18 +201,73 @@ func (q *Controller) used(ctx context.Context, rq *corev1.ResourceQuota) (corev1
 			continue // nothing can be counted, so nothing is reported
 		}
 		q.follow(ctx, r)
-		limited := quota.Limited(rq, gr)
-		sum := quota.Mask(quota.Zero(rq), limited)
-		list, err := q.api.List(ctx, client.Ref{Resource: r.GroupVersionResource(), Namespace: rq.Namespace}, metav1.ListOptions{})
+		limited := counter.Limited(rq, gr)
+		total = quota.Add(total, quota.Mask(quota.Zero(rq), limited))
+		objs, err := q.list(ctx, r, rq.Namespace)
 		if err != nil {
-			return nil, fmt.Errorf("list %s: %w", gr, err)
+			return nil, err
 		}
-		for _, obj := range list.Items {
-			if quota.Matches(rq, gr, obj) {
-				sum = quota.Add(sum, quota.Mask(quota.Usage(gr, obj), limited))
+		for _, obj := range objs {
+			if counter.Matches(rq, gr, obj) {
+				total = quota.Add(total, quota.Mask(counter.Usage(gr, obj), limited))
 			}
 		}
-		maps.Copy(total, sum)
 	}
 	return total, nil
+}
+
+func (q *Controller) list(ctx context.Context, r *apis.Resource, namespace string) ([]client.Object, error) {
+	list, err := q.api.List(ctx, client.Ref{Resource: r.GroupVersionResource(), Namespace: namespace}, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", r.GroupResource(), err)
+	}
+	return list.Items, nil
+}
+
+// devices are the objects that decide which devices a quota counts.
+type devices struct {
+	classes []*resourcev1.DeviceClass
+	claims  []*resourcev1.ResourceClaim
+	pods    map[string]*corev1.Pod
+}
+
+func (d *devices) Classes() []*resourcev1.DeviceClass            { return d.classes }
+func (d *devices) Claims(string) []*resourcev1.ResourceClaim     { return d.claims }
+func (d *devices) Pod(_, name string) (pod *corev1.Pod, ok bool) { pod, ok = d.pods[name]; return }
+
+var (
+	deviceClasses  = schema.GroupResource{Group: resourcev1.GroupName, Resource: "deviceclasses"}
+	resourceClaims = schema.GroupResource{Group: resourcev1.GroupName, Resource: "resourceclaims"}
+)
+
+// counting is the counter for one quota. What devices have to do with is read for
+// those alone that may limit them.
+func (q *Controller) counting(ctx context.Context, rq *corev1.ResourceQuota) (quota.Counter, error) {
+	counter := q.counter
+	if !slices.Contains(quota.Tracked(rq), resourceClaims) {
+		return counter, nil
+	}
+	d := &devices{pods: map[string]*corev1.Pod{}}
+	counter.Devices = d
+	for gr, namespace := range map[schema.GroupResource]string{deviceClasses: "", resourceClaims: rq.Namespace, {Resource: "pods"}: rq.Namespace} {
+		r, ok := q.catalogue.Stored(gr)
+		if !ok {
+			continue
+		}
+		objs, err := q.list(ctx, r, namespace)
+		if err != nil {
+			return counter, err
+		}
+		for _, obj := range objs {
+			switch o := obj.(type) {
+			case *resourcev1.DeviceClass:
+				d.classes = append(d.classes, o)
+			case *resourcev1.ResourceClaim:
+				d.claims = append(d.claims, o)
+			case *corev1.Pod:
+				d.pods[o.Name] = o
+			}
+		}
+	}
+	return counter, nil
 }

@@ -1,7 +1,9 @@
 package statefulset_test
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 
@@ -177,7 +179,7 @@ func TestAFailedPodIsRecreatedUnderItsName(t *testing.T) {
 		if after.UID == before.UID || after.Status.Phase != corev1.PodRunning {
 			t.Errorf("pod %s in phase %s", after.UID, after.Status.Phase)
 		}
-		if !slices.Contains(w.Events(), "Warning RecreatingFailedPod StatefulSet default/db is recreating failed Pod db-0") {
+		if !slices.Contains(w.Events(), "Normal SuccessfulDelete delete Pod db-0 in StatefulSet db successful") {
 			t.Errorf("events %q", w.Events())
 		}
 	})
@@ -246,4 +248,72 @@ func TestAnUpdateEndsWhereverTheControllerDies(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Pods of an old revision that serve nobody go before those that do, wherever they
+// stand: else one that can never be available would end the update.
+func TestAParallelUpdateBeginsWithPodsThatServeNobody(t *testing.T) {
+	controllertest.Run(t, func(w *controllertest.World) {
+		defer start(w)()
+		set := db(3)
+		set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
+		w.Create(set)
+		w.Settle()
+		w.Converge()
+		w.Report(controllertest.Get[*corev1.Pod](w, "db-0"), corev1.PodRunning, false)
+		controllertest.Change(w, "db", func(s *appsv1.StatefulSet) { s.Spec.Template.Spec.Containers[0].Image = "two" })
+		var going []string
+		for _, pod := range w.Pods("app=db") {
+			if pod.DeletionTimestamp != nil {
+				going = append(going, pod.Name)
+			}
+		}
+		if !slices.Equal(going, []string{"db-0"}) {
+			t.Fatalf("going: %v", going)
+		}
+		w.Converge()
+		if got := names(w); got != "[db-0=two db-1=two db-2=two]" {
+			t.Errorf("pods %s", got)
+		}
+	})
+}
+
+func TestAsManyReplicasAsANumberCanTell(t *testing.T) {
+	controllertest.Run(t, func(w *controllertest.World) {
+		defer start(w)()
+		w.Create(db(math.MaxInt32))
+		w.Settle()
+		if got := names(w); got != "[db-0=one]" {
+			t.Fatalf("pods %s", got)
+		}
+		w.RunPods(nil)
+		if got := names(w); got != "[db-0=one db-1=one]" {
+			t.Fatalf("pods %s", got)
+		}
+		controllertest.Change(w, "db", func(s *appsv1.StatefulSet) { s.Spec.Replicas = new(int32(0)) })
+		w.Converge()
+		if got := names(w); got != "[]" {
+			t.Errorf("pods %s", got)
+		}
+	})
+}
+
+func TestParallelReplicasComeInBursts(t *testing.T) {
+	controllertest.Run(t, func(w *controllertest.World) {
+		defer start(w)()
+		const most = 1200
+		w.FailWrites(func(n int) (before, after error) {
+			if n >= most {
+				return errors.New("enough"), nil
+			}
+			return nil, nil
+		})
+		set := db(math.MaxInt32)
+		set.Spec.PodManagementPolicy, set.Spec.VolumeClaimTemplates = appsv1.ParallelPodManagement, nil
+		w.Create(set)
+		w.Settle()
+		if n := len(w.Pods("app=db")); n < 500 || n > most {
+			t.Errorf("%d pods", n)
+		}
+	})
 }

@@ -26,6 +26,7 @@ type step struct {
 	collisions      int32
 
 	replicas  []*corev1.Pod // by ordinal from the first, nil where there is none
+	beyond    int           // replicas after these, which come up once these are there
 	condemned []*corev1.Pod // outside the range of ordinals, highest first
 }
 
@@ -39,15 +40,20 @@ type plan struct {
 	delete []*corev1.Pod
 }
 
-// place sorts pods by ordinal.
+// place sorts pods by ordinal. A step looks no further than a burst beyond as many as
+// there are: a set may ask for more replicas than memory has room for.
 func (s *step) place(pods []*corev1.Pod) {
-	s.replicas = make([]*corev1.Pod, *s.set.Spec.Replicas)
+	want := int(*s.set.Spec.Replicas)
+	s.replicas = make([]*corev1.Pod, min(want, len(pods)+podcontrol.Burst))
+	s.beyond = want - len(s.replicas)
 	s.condemned = nil
 	for _, pod := range pods {
 		ordinal := ordinalOf(pod)
 		switch {
 		case inRange(s.set, ordinal):
-			s.replicas[ordinal-firstOrdinal(s.set)] = pod
+			if i := ordinal - firstOrdinal(s.set); i < len(s.replicas) {
+				s.replicas[i] = pod
+			}
 		case ordinal >= 0:
 			s.condemned = append(s.condemned, pod)
 		}
@@ -190,32 +196,40 @@ func (s *step) firstUnhealthy() *corev1.Pod {
 	return slices.MinFunc(all, func(a, b *corev1.Pod) int { return cmp.Compare(ordinalOf(a), ordinalOf(b)) })
 }
 
-// planUpdate deletes pods of an old revision from the highest ordinal down to
-// the partition. As many as maxUnavailable may be missing; one that serves
-// nobody goes without counting.
+// planUpdate deletes pods of an old revision from the highest ordinal down to the
+// partition, as long as fewer than maxUnavailable are missing. Where order does not
+// matter, those that serve nobody go first and without counting: one that cannot
+// become available would hold the others up for ever.
 func (s *step) planUpdate(p *plan) {
 	if s.set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
 		return
 	}
-	room := s.maxUnavailable()
+	room := s.maxUnavailable() - s.beyond
 	for _, pod := range s.replicas {
 		if !s.available(pod) {
 			room--
 		}
 	}
-	for i := len(s.replicas) - 1; i >= s.partition(); i-- {
-		pod := s.replicas[i]
-		if pod == nil || terminating(pod) || pod.Labels[revisionLabel] == s.update.Name {
-			continue
+	var useless, rest []*corev1.Pod
+	for _, pod := range s.outdated() {
+		if !s.ordered() && !s.available(pod) {
+			useless = append(useless, pod)
+		} else {
+			rest = append(rest, pod)
 		}
-		if s.available(pod) {
-			if room <= 0 {
-				return
-			}
-			room--
-		}
-		p.delete = append(p.delete, pod)
 	}
+	p.delete = append(p.delete, useless...)
+	p.delete = append(p.delete, rest[:max(0, min(room, len(rest)))]...)
+}
+
+// outdated are the pods to be updated, highest ordinal first.
+func (s *step) outdated() (pods []*corev1.Pod) {
+	for i := len(s.replicas) - 1; i >= s.partition(); i-- {
+		if pod := s.replicas[i]; pod != nil && !terminating(pod) && pod.Labels[revisionLabel] != s.update.Name {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
 }
 
 func (s *step) maxUnavailable() int {

@@ -132,15 +132,6 @@ func (c *Controller) live(set *appsv1.StatefulSet) func(context.Context) (client
 }
 
 func (c *Controller) apply(ctx context.Context, s *step, p plan) error {
-	for _, pod := range p.ended {
-		if pod.Status.Phase == corev1.PodFailed {
-			c.events.Eventf(s.set, corev1.EventTypeWarning, "RecreatingFailedPod",
-				"StatefulSet %s/%s is recreating failed Pod %s", s.set.Namespace, s.set.Name, pod.Name)
-		} else {
-			c.events.Eventf(s.set, corev1.EventTypeNormal, "RecreatingTerminatedPod",
-				"StatefulSet %s/%s is recreating terminated Pod %s", s.set.Namespace, s.set.Name, pod.Name)
-		}
-	}
 	_, err := podcontrol.SlowStart(len(p.create), func(i int) error { return c.create(ctx, s, p.create[i]) })
 	errs := []error{err}
 	for _, pod := range p.claim {

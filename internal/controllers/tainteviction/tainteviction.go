@@ -33,6 +33,7 @@ type Controller struct {
 	events controllers.EventRecorder
 
 	deleted prometheus.Counter
+	took    prometheus.Histogram // from when a pod had to go, in seconds
 
 	mu      sync.Mutex              // guards pending
 	pending map[types.UID]time.Time // since when the pod's tolerations count down
@@ -49,9 +50,14 @@ func New(c controllers.Config) *Controller {
 		deleted: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "taint_eviction_controller_pod_deletions_total", Help: "[ALPHA] Total number of Pods deleted by TaintEvictionController since its start.",
 		}),
+		took: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "taint_eviction_controller_pod_deletion_duration_seconds",
+			Help:    "[ALPHA] Latency, in seconds, between the time when a taint effect has been activated for the Pod and its deletion via TaintEvictionController.",
+			Buckets: []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240},
+		}),
 		pending: map[types.UID]time.Time{},
 	}
-	c.Register(t.deleted)
+	c.Register(t.deleted, t.took)
 	t.pods.AddIndex(nodeIndex, func(pod *corev1.Pod) []string { return []string{pod.Spec.NodeName} })
 	t.loop = controllers.NewLoop("noexec_taint_pod", c, t.reconcile)
 	t.nodes.OnChange(t.nodeChanged)
@@ -139,10 +145,11 @@ func (t *Controller) reconcile(ctx context.Context, key controllers.Key) (contro
 		}
 		return controllers.Result{}, nil
 	}
-	if left := limit - t.clock.Since(t.since(pod.UID)); left > 0 {
+	due := t.since(pod.UID).Add(limit)
+	if left := due.Sub(t.clock.Now()); left > 0 {
 		return controllers.Result{After: left}, nil
 	}
-	return controllers.Result{}, t.evict(ctx, pod)
+	return controllers.Result{}, t.evict(ctx, pod, due)
 }
 
 // settle ends the count and tells whether there was one.
@@ -164,7 +171,7 @@ func (t *Controller) since(uid types.UID) time.Time {
 	return t.pending[uid]
 }
 
-func (t *Controller) evict(ctx context.Context, pod *corev1.Pod) error {
+func (t *Controller) evict(ctx context.Context, pod *corev1.Pod, due time.Time) error {
 	t.events.Eventf(pod, corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s/%s", pod.Namespace, pod.Name)
 	condition := &corev1.PodCondition{
 		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
@@ -179,6 +186,7 @@ func (t *Controller) evict(ctx context.Context, pod *corev1.Pod) error {
 	}
 	if err == nil {
 		t.deleted.Inc()
+		t.took.Observe(t.clock.Since(due).Seconds())
 		t.settle(pod.UID)
 	}
 	return err

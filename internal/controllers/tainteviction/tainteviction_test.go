@@ -51,7 +51,10 @@ func taint(w *controllertest.World, keys ...string) {
 func run(t *testing.T, test func(w *controllertest.World)) {
 	t.Helper()
 	controllertest.Run(t, func(w *controllertest.World) {
-		defer w.Start(func(c controllers.Config) []controllertest.Runner { return []controllertest.Runner{New(c)} })()
+		defer w.Start(func(c controllers.Config) []controllertest.Runner {
+			c.Metrics = w.Registry()
+			return []controllertest.Runner{New(c)}
+		})()
 		w.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}})
 		test(w)
 	})
@@ -116,5 +119,16 @@ func TestAnEvictedPodSaysWhy(t *testing.T) {
 		if p.DeletionTimestamp == nil || i < 0 || p.Status.Conditions[i].Reason != "DeletionByTaintManager" {
 			t.Errorf("pod %+v", p)
 		}
+	})
+}
+
+func TestEvictionsAreMeasured(t *testing.T) {
+	run(t, func(w *controllertest.World) {
+		pod(w, "now")
+		pod(w, "later", 30)
+		taint(w, "k")
+		left(w, time.Minute)
+		w.Measured("taint_eviction_controller_pod_deletions_total 2", "taint_eviction_controller_pod_deletion_duration_seconds_count 2",
+			`taint_eviction_controller_pod_deletion_duration_seconds_bucket{le="0.005"} 2`)
 	})
 }

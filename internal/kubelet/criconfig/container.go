@@ -1,7 +1,9 @@
 package criconfig
 
 import (
+	"maps"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,34 +15,46 @@ import (
 
 // Container is what a container's configuration is made of.
 type Container struct {
-	Node       *Node
-	Pod        *corev1.Pod
-	Spec       *corev1.Container
-	Restart    int
-	Image      string // reference the runtime resolved: an id or a digest
-	ImageUser  ImageUser
-	Command    []string // with variables expanded
-	Args       []string
-	Env        []*runtimeapi.KeyValue
-	Mounts     []*runtimeapi.Mount
-	Devices    []*runtimeapi.Device
-	CDI        []*runtimeapi.CDIDevice
-	Target     string // id of the container an ephemeral one targets
-	UserNS     *UserNamespace
-	ExtraAnnot map[string]string
+	Node      *Node
+	Pod       *corev1.Pod
+	Spec      *corev1.Container
+	Restart   int
+	Image     string // reference the runtime resolved: an id or a digest
+	ImageUser ImageUser
+	Command   []string // with variables expanded
+	Args      []string
+	Env       []*runtimeapi.KeyValue
+	Mounts    []*runtimeapi.Mount
+	Devices   []*runtimeapi.Device
+	Given     Grant
+	Target    string // id of the container an ephemeral one targets
+	UserNS    *UserNamespace
+}
+
+// Grant is what a container gets of the node's devices. Its variables and mounts
+// come after those of the pod's spec.
+type Grant struct {
+	CDI         []string // names that the runtime looks up (Container Device Interface)
+	Env         []*runtimeapi.KeyValue
+	Mounts      []*runtimeapi.Mount
+	Devices     []*runtimeapi.Device
+	Annotations map[string]string
 }
 
 // Config is the CRI configuration of the container.
 func (c *Container) Config() *runtimeapi.ContainerConfig {
 	annotations := cri.ContainerAnnotations(c.Pod, c.Spec, c.Restart)
-	for k, v := range c.ExtraAnnot {
-		annotations[k] = v
+	maps.Copy(annotations, c.Given.Annotations)
+	var cdi []*runtimeapi.CDIDevice
+	for _, name := range c.Given.CDI {
+		cdi = append(cdi, &runtimeapi.CDIDevice{Name: name})
 	}
 	cfg := &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: c.Spec.Name, Attempt: uint32(c.Restart)},
 		Image:    &runtimeapi.ImageSpec{Image: c.Image, UserSpecifiedImage: c.Spec.Image},
 		Command:  c.Command, Args: c.Args, WorkingDir: c.Spec.WorkingDir,
-		Envs: c.Env, Mounts: c.Mounts, Devices: c.Devices, CDIDevices: c.CDI,
+		Envs: slices.Concat(c.Env, c.Given.Env), Mounts: slices.Concat(c.Mounts, c.Given.Mounts),
+		Devices: slices.Concat(c.Devices, c.Given.Devices), CDIDevices: cdi,
 		Labels:      cri.ContainerLabels(c.Pod, c.Spec.Name),
 		Annotations: annotations,
 		LogPath:     LogPath(c.Spec.Name, c.Restart),

@@ -21,6 +21,7 @@ import (
 // Node is what the configuration of a pod takes from the node it runs on.
 type Node struct {
 	LogDir          string // root of the pods' log directories
+	LinkDir         string // where each log has a link that is named after pod and container; empty: nowhere
 	SeccompDir      string // where Localhost seccomp profiles lie
 	SeccompDefault  bool   // RuntimeDefault for containers that name no profile
 	ClusterDNS      []string

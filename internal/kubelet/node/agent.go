@@ -46,6 +46,9 @@ type Config struct {
 	MaxPods  int64
 	Reserved corev1.ResourceList // what is not for pods
 	KeptFree corev1.ResourceList // what eviction keeps free besides
+	// Devices are the extended resources of this node's plugins: all, and those that
+	// pods can have. Nil: none.
+	Devices func() (capacity, allocatable corev1.ResourceList)
 	// Pressure names what the node is short of: its pressure conditions. Nil: nothing.
 	Pressure func() []corev1.NodeConditionType
 	Version  string // of the agent, such as v1.37.2

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"strings"
@@ -24,6 +25,11 @@ func (a *Agent) fill(ctx context.Context, n *corev1.Node) {
 	// Extended resources come from others and stay.
 	s.Capacity = withForeign(capacity, s.Capacity)
 	s.Allocatable = withForeign(allocatable, s.Allocatable)
+	if a.c.Devices != nil {
+		capacity, allocatable := a.c.Devices()
+		maps.Copy(s.Capacity, capacity)
+		maps.Copy(s.Allocatable, allocatable)
+	}
 	if !a.c.Cloud || len(s.Addresses) == 0 { // those that a cloud has set stay
 		s.Addresses = a.addresses()
 	}

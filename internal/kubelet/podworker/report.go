@@ -46,10 +46,14 @@ func (p *worker) report(pod *corev1.Pod, rt *cri.Pod, stopped bool, end *status.
 	p.mu.Lock()
 	pending := p.pending
 	p.mu.Unlock()
+	var devices func(*corev1.Container) []corev1.ResourceStatus
+	if p.w.c.Devices != nil {
+		devices = func(c *corev1.Container) []corev1.ResourceStatus { return p.w.c.Devices.Health(pod, c) }
+	}
 	p.w.c.Status.Set(pod, status.Generate(status.Input{
 		Pod: base, Runtime: rt, Waiting: p.waiting, Health: health{p, base},
 		HostIPs: p.w.c.HostIPs(), Started: p.started, Now: p.w.c.Clock.Now(),
-		Stopped: stopped, End: end, Message: p.terminationMessage, RuntimeName: p.w.c.RuntimeName, Resize: pending,
+		Stopped: stopped, End: end, Message: p.terminationMessage, RuntimeName: p.w.c.RuntimeName, Resize: pending, Devices: devices,
 	}))
 }
 

@@ -108,6 +108,12 @@ func (p *worker) configure(ctx context.Context, pod *corev1.Pod, rt *cri.Pod, s 
 	if err != nil {
 		return nil, err
 	}
+	var given criconfig.Grant
+	if p.w.c.Devices != nil {
+		if given, err = p.w.c.Devices.Give(ctx, pod, spec); err != nil {
+			return nil, err
+		}
+	}
 	own, err := p.ownMounts(pod, spec, ips)
 	if err != nil {
 		return nil, err
@@ -120,7 +126,7 @@ func (p *worker) configure(ctx context.Context, pod *corev1.Pod, rt *cri.Pod, s 
 		Node: p.w.c.Node, Pod: pod, Spec: spec, Restart: restartCount(pod, rt, spec.Name),
 		Image: image.Id, ImageUser: user, Mounts: append(mounts, own...), Devices: devices,
 		Command: environment.Expand(spec.Command, vars), Args: environment.Expand(spec.Args, vars),
-		Target: target, UserNS: userns,
+		Target: target, UserNS: userns, Given: given,
 	}
 	for _, v := range vars {
 		cc.Env = append(cc.Env, &runtimeapi.KeyValue{Key: v.Name, Value: []byte(v.Value)})
@@ -180,6 +186,7 @@ func (p *worker) create(ctx context.Context, pod *corev1.Pod, rt *cri.Pod, cfg *
 	if err != nil {
 		return "", err
 	}
+	p.link(pod, cfg.Metadata.Name, resp.ContainerId, filepath.Join(sandbox.LogDirectory, cfg.LogPath))
 	return resp.ContainerId, nil
 }
 

@@ -190,6 +190,14 @@ func (p *worker) terminatePod(ctx context.Context, pod *corev1.Pod, e *ending) e
 		return fmt.Errorf("containers of pod %s still run", criconfig.FullName(pod))
 	}
 	clear(p.waiting)
+	if p.w.c.Devices != nil { // before others are told that the pod needs them no more
+		if err := p.w.c.Devices.Release(ctx, pod.UID); err != nil {
+			return fmt.Errorf("release devices: %w", err)
+		}
+	}
+	p.mu.Lock()
+	p.told = true
+	p.mu.Unlock()
 	if !e.removed {
 		p.report(pod, rt, true, e.end)
 	}
@@ -250,6 +258,9 @@ func (p *worker) discard(ctx context.Context, pod *corev1.Pod) error {
 		if _, err := p.w.c.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: c.ID}); err != nil && !cri.IsNotFound(err) {
 			return fmt.Errorf("remove container %s: %w", c.ID, err)
 		}
+	}
+	for _, c := range rt.Containers {
+		p.unlink(pod, c.Name, c.ID)
 	}
 	if err := os.RemoveAll(criconfig.LogDirectory(p.w.c.Node.LogDir, pod)); err != nil {
 		return fmt.Errorf("remove logs: %w", err)

@@ -71,7 +71,7 @@ func (p *worker) sync(ctx context.Context, pod *corev1.Pod) (time.Duration, erro
 // settle does what a pod needs that is as it should be: its cgroup and volumes
 // are known to this process, and old containers are gone.
 func (p *worker) settle(ctx context.Context, pod *corev1.Pod, rt *cri.Pod) error {
-	p.prune(ctx, rt)
+	p.prune(ctx, pod, rt)
 	return p.prepare(ctx, pod)
 }
 
@@ -159,8 +159,8 @@ func (p *worker) refresh(pod *corev1.Pod) {
 	p.tried = pod
 }
 
-// prepare makes what containers of the pod need on the node: the pod's cgroup
-// and its volumes. Once done it is repeated only when the pod's metadata, which
+// prepare makes what containers of the pod need on the node: the pod's cgroup,
+// its devices and its volumes. Once done it is repeated only when the pod's metadata, which
 // volumes may show, changed.
 func (p *worker) prepare(ctx context.Context, pod *corev1.Pod) error {
 	if p.prepared != nil && maps.Equal(p.prepared.Labels, pod.Labels) && maps.Equal(p.prepared.Annotations, pod.Annotations) {
@@ -170,6 +170,14 @@ func (p *worker) prepare(ctx context.Context, pod *corev1.Pod) error {
 		if err := p.w.c.Cgroups.Ensure(pod); err != nil {
 			p.w.c.Recorder.Eventf(pod, corev1.EventTypeWarning, "FailedToCreatePodContainer", "unable to ensure pod container exists: %v", err)
 			return err
+		}
+	}
+	if p.w.c.Devices != nil && p.prepared == nil {
+		if err := p.w.c.Devices.Prepare(ctx, pod); err != nil {
+			if ctx.Err() == nil {
+				p.w.c.Recorder.Eventf(pod, corev1.EventTypeWarning, "FailedPrepareDynamicResources", "Failed to prepare dynamic resources: %v", err)
+			}
+			return fmt.Errorf("prepare dynamic resources: %w", err)
 		}
 	}
 	if err := p.w.c.Volumes.Mount(ctx, pod); err != nil {
@@ -201,36 +209,11 @@ func (p *worker) newSandbox(ctx context.Context, pod *corev1.Pod, rt *cri.Pod, a
 	if err := p.prepare(ctx, pod); err != nil {
 		return err
 	}
-	if err := prepareDevices(pod); err != nil {
-		c.Recorder.Eventf(pod, corev1.EventTypeWarning, "FailedPrepareDynamicResources", "Failed to prepare dynamic resources: %v", err)
-		return fmt.Errorf("prepare dynamic resources: %w", err)
-	}
 	if err := p.runSandbox(ctx, pod, attempt); err != nil {
 		if ctx.Err() == nil {
 			c.Recorder.Eventf(pod, corev1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
 		}
 		return fmt.Errorf("create sandbox: %w", err)
-	}
-	return nil
-}
-
-// prepareDevices refuses a pod that claims devices: no driver registers with this
-// agent, and the containers must not run without what they were promised (KEP-4381).
-func prepareDevices(pod *corev1.Pod) error {
-	claims := make([]*string, 0, len(pod.Spec.ResourceClaims)+1) // nil where a template made none
-	for _, claim := range pod.Spec.ResourceClaims {
-		claims = append(claims, claim.ResourceClaimName)
-	}
-	for _, claim := range pod.Status.ResourceClaimStatuses {
-		claims = append(claims, claim.ResourceClaimName)
-	}
-	if extended := pod.Status.ExtendedResourceClaimStatus; extended != nil {
-		claims = append(claims, &extended.ResourceClaimName)
-	}
-	for _, name := range claims {
-		if name != nil {
-			return fmt.Errorf("ResourceClaim %s: this node has no DRA drivers", *name)
-		}
 	}
 	return nil
 }
@@ -275,7 +258,7 @@ func (p *worker) userNamespace(pod *corev1.Pod) (*criconfig.UserNamespace, error
 // prune removes what is no longer needed of a live pod: of each container all
 // but the newest and the one before it (whose log can still be asked for), and
 // sandboxes that have been replaced.
-func (p *worker) prune(ctx context.Context, rt *cri.Pod) {
+func (p *worker) prune(ctx context.Context, pod *corev1.Pod, rt *cri.Pod) {
 	seen := map[string]int{}
 	used := map[string]bool{}
 	for _, c := range rt.Containers {
@@ -290,6 +273,7 @@ func (p *worker) prune(ctx context.Context, rt *cri.Pod) {
 		}
 		delete(p.messages, c.ID)
 		removeLogs(c.LogPath)
+		p.unlink(pod, c.Name, c.ID)
 	}
 	for i, b := range rt.Sandboxes {
 		if i == 0 || used[b.Id] {

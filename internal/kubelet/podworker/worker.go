@@ -33,6 +33,7 @@ type worker struct {
 	ending     *ending
 	interrupt  context.CancelFunc // of the step in flight
 	admitted   bool
+	told       bool // that all has ended: others may have taken the room already
 	terminated bool
 	given      allocation
 	pending    *corev1.PodCondition // of a resize that waits
@@ -65,6 +66,14 @@ func (p *worker) active() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.admitted && !p.terminated
+}
+
+// takesRoom: what a pod had whose end is told may be given to the next, before its
+// files are gone.
+func (p *worker) takesRoom() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.admitted && !p.told && !p.terminated
 }
 
 func (p *worker) poke() {
@@ -214,7 +223,7 @@ func (p *worker) admission(ctx context.Context, pod *corev1.Pod) (rejected bool)
 	p.w.admit.Lock()
 	defer p.w.admit.Unlock()
 	if pod.Status.StartTime == nil && p.w.c.Admit != nil {
-		if end := p.w.c.Admit(ctx, pod, p.w.Active()); end != nil {
+		if end := p.w.c.Admit(ctx, pod, p.w.list((*worker).takesRoom)); end != nil {
 			p.w.c.Recorder.Event(pod, corev1.EventTypeWarning, end.Reason, end.Plain())
 			p.w.c.Status.Set(pod, status.Failed(pod, *end, p.w.c.Clock.Now()))
 			p.mu.Lock()

@@ -48,12 +48,25 @@ type Volumes interface {
 	RemovePodDir(uid types.UID) error
 }
 
+// Devices are what this node's pods get of its devices.
+type Devices interface {
+	// Prepare makes the devices of a pod ready. It may be called again.
+	Prepare(ctx context.Context, pod *corev1.Pod) error
+	// Give is what a container that is about to be made gets of them.
+	Give(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (criconfig.Grant, error)
+	// Release takes the devices of a pod back whose containers have ended.
+	Release(ctx context.Context, uid types.UID) error
+	// Health of the devices that a container has.
+	Health(pod *corev1.Pod, c *corev1.Container) []corev1.ResourceStatus
+}
+
 // Config makes Workers. All fields without a remark are needed.
 type Config struct {
 	Runtime     *cri.Runtime
 	RuntimeName string // scheme of container ids: containerd
 	Node        *criconfig.Node
 	Volumes     Volumes
+	Devices     Devices // nil: the node has none
 	Images      *images.Puller
 	Cgroups     *cgroups.Tree // nil: the runtime's own parents
 	Probes      *probe.Manager
@@ -168,7 +181,7 @@ func (w *Workers) Pods() []*corev1.Pod {
 	return w.list(func(*worker) bool { return true })
 }
 
-// Active are the pods that take up room on the node: admitted and not ended.
+// Active are the pods that are admitted and have not ended, with all that they left.
 func (w *Workers) Active() []*corev1.Pod {
 	return w.list(func(p *worker) bool { return p.active() })
 }

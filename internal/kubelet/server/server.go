@@ -19,16 +19,20 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/component-base/cli/flag"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	"k8s.io/utils/clock"
 
+	"proa/internal/apiserver/slis"
+	"proa/internal/apiserver/zpages"
 	"proa/internal/client"
 	"proa/internal/kubelet/config"
 	"proa/internal/kubelet/logs"
@@ -70,7 +74,9 @@ type Config struct {
 	RemoveLocal func(volume string) error
 
 	Healthy func() error // of the node agent; nil: always
-	Configz any          // the kubelet's configuration, for /configz
+	// Pages are /statusz and /flagz. Nil: not served.
+	Pages   *zpages.Pages
+	Configz any // the kubelet's configuration, for /configz
 	// Configuration says who may ask what. Nil: the defaults.
 	Configuration *config.Configuration
 	Clock         clock.Clock // default: the wall clock
@@ -80,6 +86,7 @@ type Config struct {
 type Server struct {
 	c       Config
 	access  *access
+	health  *slis.SLIs
 	handler http.Handler
 }
 
@@ -97,7 +104,7 @@ func New(c Config) *Server {
 	if c.Healthy == nil {
 		c.Healthy = func() error { return nil }
 	}
-	s := &Server{c: c, access: newAccess(c.API, c.ClientCAs, c.NodeName, c.Configuration, c.Clock)}
+	s := &Server{c: c, health: slis.New(), access: newAccess(c.API, c.ClientCAs, c.NodeName, c.Configuration, c.Clock)}
 	s.handler = s.access.wrap(s.routes())
 	return s
 }
@@ -177,6 +184,11 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /pods", s.pods)
 	mux.HandleFunc("GET /pods/{$}", s.pods)
 	mux.HandleFunc("GET /configz", s.configz)
+	mux.Handle("GET /metrics/slis", s.health)
+	if s.c.Pages != nil {
+		mux.HandleFunc("GET /statusz", orRefuse(s.c.Pages.Statusz))
+		mux.HandleFunc("GET /flagz", orRefuse(s.c.Pages.Flagz))
+	}
 	if s.c.Summary != nil {
 		mux.HandleFunc("GET /stats/summary", s.summary)
 	}
@@ -241,14 +253,43 @@ func both(mux *http.ServeMux, path string, h http.HandlerFunc) {
 	mux.HandleFunc("POST "+path, h)
 }
 
+// checks of the agent's health, by upstream's names.
+var checks = []string{"ping", "log", "syncloop"}
+
+// orRefuse writes what a page refuses.
+func orRefuse(page func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		err := page(w, r)
+		if err == nil {
+			return
+		}
+		code := http.StatusInternalServerError
+		var refusal apierrors.APIStatus
+		if errors.As(err, &refusal) {
+			code = int(refusal.Status().Code)
+		}
+		http.Error(w, err.Error(), code)
+	}
+}
+
 func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
-	switch r.PathValue("check") {
-	case "", "ping", "log", "syncloop":
-	default:
+	only := r.PathValue("check")
+	if only != "" && !slices.Contains(checks, only) {
 		http.NotFound(w, r)
 		return
 	}
-	if err := s.c.Healthy(); err != nil {
+	err := s.c.Healthy()
+	for _, check := range checks {
+		if only != "" && check != only {
+			continue
+		}
+		var failed error
+		if check == "syncloop" {
+			failed = err
+		}
+		s.health.Note("healthz", check, failed)
+	}
+	if err != nil {
 		http.Error(w, "internal server error: "+err.Error(), http.StatusInternalServerError)
 		return
 	}

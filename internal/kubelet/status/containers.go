@@ -61,6 +61,12 @@ func (g *generator) container(spec *corev1.Container, old *corev1.ContainerStatu
 	}
 	g.health(&s, c, spec, init)
 	g.mounts(&s, spec)
+	switch {
+	case g.in.Stopped && old != nil: // health is not followed beyond the pod's end
+		s.AllocatedResourcesStatus = old.AllocatedResourcesStatus
+	case g.in.Devices != nil:
+		s.AllocatedResourcesStatus = g.in.Devices(spec)
+	}
 	return s
 }
 

@@ -62,6 +62,8 @@ type Input struct {
 	RuntimeName string
 	// Resize is why a change of resources waits: a PodResizePending condition.
 	Resize *corev1.PodCondition
+	// Devices is the health of a container's devices. Nil: it is not known.
+	Devices func(*corev1.Container) []corev1.ResourceStatus
 }
 
 // Generate computes the pod's status.

@@ -22,7 +22,9 @@ import (
 	"sync"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -47,7 +49,11 @@ type Config struct {
 	RootDir  string             // the kubelet's directory; pods/ lies in it
 	NodeName string
 	Tokens   *tokens.Cache
-	Clock    clock.WithTicker // default: the wall clock
+	// TrustBundles of the cluster. Required where pods project them.
+	TrustBundles TrustBundles
+	// Certificates that were issued to this node's pods. Nil: none are.
+	Certificates Certificates
+	Clock        clock.WithTicker // default: the wall clock
 	// LocalRoot is where volumes of the class local-path are on this node.
 	// Default RootDir/local-path.
 	LocalRoot string
@@ -68,6 +74,18 @@ type Config struct {
 	IDMappings func(pod *corev1.Pod) (uids, gids []*runtimeapi.IDMapping)
 }
 
+// TrustBundles are the cluster's ClusterTrustBundles.
+type TrustBundles interface {
+	Named(ctx context.Context, name string) (*certificatesv1.ClusterTrustBundle, error)
+	Signed(ctx context.Context, signer string, selector labels.Selector) ([]*certificatesv1.ClusterTrustBundle, error)
+}
+
+// Certificates are what podCertificate projections show: a private key and the
+// chain of certificates issued to it, both in PEM.
+type Certificates interface {
+	Credential(pod *corev1.Pod, volume string, source int) (key, chain []byte, err error)
+}
+
 // Manager of the volumes of this node's pods. It is safe for concurrent use;
 // calls for one pod wait for each other.
 type Manager struct {
@@ -77,6 +95,7 @@ type Manager struct {
 	local    string
 	nodeName string
 	tokens   *tokens.Cache
+	bundles  TrustBundles
 	clock    clock.WithTicker
 	node     func() (*corev1.Node, error)
 	hostIPs  func() []string
@@ -84,6 +103,8 @@ type Manager struct {
 	pull     func(context.Context, *corev1.Pod, *corev1.ImageVolumeSource) (string, error)
 	rro      func(*corev1.Pod) bool
 	idmaps   func(*corev1.Pod) ([]*runtimeapi.IDMapping, []*runtimeapi.IDMapping)
+
+	certificates Certificates
 
 	changed chan struct{} // wakes Run after Changed
 
@@ -107,7 +128,7 @@ func New(c Config) *Manager {
 	m := &Manager{
 		api: c.API, source: c.Source, podsDir: filepath.Join(c.RootDir, "pods"), local: c.LocalRoot, nodeName: c.NodeName,
 		tokens: c.Tokens, clock: c.Clock, node: c.Node, hostIPs: c.HostIPs, pull: c.PullImage, usageAge: cmp.Or(c.UsageAge, time.Minute),
-		rro: c.RecursiveReadOnly, idmaps: c.IDMappings,
+		bundles: c.TrustBundles, certificates: c.Certificates, rro: c.RecursiveReadOnly, idmaps: c.IDMappings,
 		changed: make(chan struct{}, 1), pods: map[types.UID]*podVolumes{}, dirty: sets.New[types.UID](),
 	}
 	if m.local == "" {

@@ -54,19 +54,22 @@ func (c *cluster) Get(_ context.Context, ref client.Ref, _ metav1.GetOptions) (c
 	return nil, apierrors.NewNotFound(ref.Resource.GroupResource(), ref.Name)
 }
 
-func (c *cluster) List(_ context.Context, _ client.Ref, opts metav1.ListOptions) (*client.List, error) {
-	selector, err := labels.Parse(opts.LabelSelector)
-	if err != nil {
-		return nil, err
+func (c *cluster) Named(_ context.Context, name string) (*certificatesv1.ClusterTrustBundle, error) {
+	if b, ok := c.objects["clustertrustbundles/"+name].(*certificatesv1.ClusterTrustBundle); ok {
+		return b, nil
 	}
-	list := &client.List{}
+	return nil, apierrors.NewNotFound(certificatesv1.Resource("clustertrustbundles"), name)
+}
+
+func (c *cluster) Signed(_ context.Context, signer string, selector labels.Selector) ([]*certificatesv1.ClusterTrustBundle, error) {
+	var found []*certificatesv1.ClusterTrustBundle
 	for _, obj := range c.objects {
 		b, ok := obj.(*certificatesv1.ClusterTrustBundle)
-		if ok && opts.FieldSelector == "spec.signerName="+b.Spec.SignerName && selector.Matches(labels.Set(b.Labels)) {
-			list.Items = append(list.Items, b)
+		if ok && b.Spec.SignerName == signer && selector.Matches(labels.Set(b.Labels)) {
+			found = append(found, b)
 		}
 	}
-	return list, nil
+	return found, nil
 }
 
 func newManager(t *testing.T, c *cluster) *Manager {
@@ -75,7 +78,7 @@ func newManager(t *testing.T, c *cluster) *Manager {
 	t.Cleanup(func() { unmountBelow(root) })
 	return New(Config{
 		API: c, Source: c, RootDir: root, NodeName: "n1",
-		Tokens: tokens.New(tokens.Config{API: c}), Clock: clocktesting.NewFakeClock(epoch),
+		Tokens: tokens.New(tokens.Config{API: c}), TrustBundles: c, Clock: clocktesting.NewFakeClock(epoch),
 		Node: func() (*corev1.Node, error) {
 			return &corev1.Node{
 				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{corev1.LabelHostname: "n1"}},

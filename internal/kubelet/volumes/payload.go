@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -29,16 +30,16 @@ func (m *Manager) payloadOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volu
 		s := v.DownwardAPI
 		return m.downwardFiles(pod, s.Items, mode(s.DefaultMode, corev1.DownwardAPIVolumeSourceDefaultMode))
 	}
-	return m.projectedFiles(ctx, pod, v.Projected)
+	return m.projectedFiles(ctx, pod, v)
 }
 
 func mode(set *int32, otherwise int32) int32 { return ptr.Deref(set, otherwise) }
 
-func (m *Manager) projectedFiles(ctx context.Context, pod *corev1.Pod, s *corev1.ProjectedVolumeSource) (payload, error) {
-	all := payload{}
+func (m *Manager) projectedFiles(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (payload, error) {
+	s, all := v.Projected, payload{}
 	var errs []error
 	for i := range s.Sources {
-		part, err := m.projection(ctx, pod, &s.Sources[i], mode(s.DefaultMode, corev1.ProjectedVolumeSourceDefaultMode))
+		part, err := m.projection(ctx, pod, v, i, mode(s.DefaultMode, corev1.ProjectedVolumeSourceDefaultMode))
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -50,7 +51,9 @@ func (m *Manager) projectedFiles(ctx context.Context, pod *corev1.Pod, s *corev1
 	return all, utilerrors.NewAggregate(errs)
 }
 
-func (m *Manager) projection(ctx context.Context, pod *corev1.Pod, s *corev1.VolumeProjection, mode int32) (payload, error) {
+// projection is one source of a projected volume.
+func (m *Manager) projection(ctx context.Context, pod *corev1.Pod, v *corev1.Volume, source int, mode int32) (payload, error) {
+	s := &v.Projected.Sources[source]
 	switch {
 	case s.ConfigMap != nil:
 		return m.configMapFiles(ctx, pod, s.ConfigMap.Name, s.ConfigMap.Items, mode, s.ConfigMap.Optional)
@@ -63,7 +66,7 @@ func (m *Manager) projection(ctx context.Context, pod *corev1.Pod, s *corev1.Vol
 	case s.ClusterTrustBundle != nil:
 		return m.trustBundleFile(ctx, s.ClusterTrustBundle, mode)
 	case s.PodCertificate != nil:
-		return nil, errors.New("podCertificate projections are not supported by this node")
+		return m.certificateFiles(pod, v.Name, source, s.PodCertificate, mode)
 	}
 	return nil, errors.New("projection has no source")
 }
@@ -152,9 +155,7 @@ func (m *Manager) downwardValue(pod *corev1.Pod, item *corev1.DownwardAPIVolumeF
 	return environment.ResourceField(pod, container, item.ResourceFieldRef, m.allocatable())
 }
 
-// tokenFile holds a service account token bound to the pod. With fsGroup it is
-// for root and that group; else for the user that all containers run as; where
-// neither is known it has the volume's mode.
+// tokenFile holds a service account token bound to the pod.
 func (m *Manager) tokenFile(ctx context.Context, pod *corev1.Pod, s *corev1.ServiceAccountTokenProjection, mode int32) (payload, error) {
 	var audiences []string
 	if s.Audience != "" {
@@ -172,7 +173,35 @@ func (m *Manager) tokenFile(ctx context.Context, pod *corev1.Pod, s *corev1.Serv
 	if err != nil {
 		return nil, err
 	}
-	f := file{Data: []byte(tr.Status.Token), Mode: mode}
+	return payload{s.Path: credentialFile(pod, []byte(tr.Status.Token), mode)}, nil
+}
+
+// certificateFiles hold the key and the certificates that the pod was issued
+// (KEP-4317), in one file, in two, or both.
+func (m *Manager) certificateFiles(pod *corev1.Pod, volume string, source int, s *corev1.PodCertificateProjection, mode int32) (payload, error) {
+	if m.certificates == nil {
+		return nil, errors.New("podCertificate projections are not supported by this node")
+	}
+	key, chain, err := m.certificates.Credential(pod, volume, source)
+	if err != nil {
+		return nil, err
+	}
+	p := payload{}
+	for path, data := range map[string][]byte{
+		s.CredentialBundlePath: slices.Concat(key, chain), s.KeyPath: key, s.CertificateChainPath: chain,
+	} {
+		if path != "" {
+			p[path] = credentialFile(pod, data, mode)
+		}
+	}
+	return p, nil
+}
+
+// credentialFile is for root and the fsGroup of a pod that has one; else for the
+// user that all its containers run as; where neither is known it has the
+// volume's mode.
+func credentialFile(pod *corev1.Pod, data []byte, mode int32) file {
+	f := file{Data: data, Mode: mode}
 	group := fsGroup(pod)
 	if group == nil {
 		f.UID = commonUser(pod)
@@ -180,7 +209,7 @@ func (m *Manager) tokenFile(ctx context.Context, pod *corev1.Pod, s *corev1.Serv
 	if f.UID != nil || group != nil {
 		f.Mode = 0o600 // setting fsGroup adds the group's bits
 	}
-	return payload{s.Path: f}, nil
+	return f
 }
 
 // commonUser is the uid that all containers of a pod run as, nil when they differ

@@ -12,10 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/utils/ptr"
-
-	"proa/internal/client"
 )
 
 // trustBundleFile joins the certificates of the ClusterTrustBundles that a
@@ -53,14 +50,12 @@ func (m *Manager) trustBundleFile(ctx context.Context, s *corev1.ClusterTrustBun
 }
 
 func (m *Manager) trustBundles(ctx context.Context, s *corev1.ClusterTrustBundleProjection) ([]*certificatesv1.ClusterTrustBundle, error) {
-	ref := client.Ref{Resource: certificatesv1.SchemeGroupVersion.WithResource("clustertrustbundles")}
 	if s.Name != nil {
-		ref.Name = *s.Name
-		obj, err := m.api.Get(ctx, ref, metav1.GetOptions{})
+		b, err := m.bundles.Named(ctx, *s.Name)
 		if err != nil {
 			return nil, err
 		}
-		return onlyBundles([]client.Object{obj})
+		return []*certificatesv1.ClusterTrustBundle{b}, nil
 	}
 	if s.SignerName == nil {
 		return nil, errors.New("clusterTrustBundle projection has neither name nor signerName")
@@ -72,26 +67,21 @@ func (m *Manager) trustBundles(ctx context.Context, s *corev1.ClusterTrustBundle
 	if err != nil {
 		return nil, fmt.Errorf("parse label selector: %w", err)
 	}
-	list, err := m.api.List(ctx, ref, metav1.ListOptions{
-		LabelSelector: selector.String(),
-		FieldSelector: fields.OneTermEqualSelector("spec.signerName", *s.SignerName).String(),
-	})
-	if err != nil {
-		return nil, err
-	}
-	return onlyBundles(list.Items)
+	return m.bundles.Signed(ctx, *s.SignerName, selector)
 }
 
-func onlyBundles(objs []client.Object) ([]*certificatesv1.ClusterTrustBundle, error) {
-	out := make([]*certificatesv1.ClusterTrustBundle, 0, len(objs))
-	for _, obj := range objs {
-		b, ok := obj.(*certificatesv1.ClusterTrustBundle)
-		if !ok {
-			return nil, fmt.Errorf("unexpected %T", obj)
+// ProjectsTrustBundles tells whether a volume of the pod shows ClusterTrustBundles.
+func ProjectsTrustBundles(pod *corev1.Pod) bool {
+	for i := range pod.Spec.Volumes {
+		if p := pod.Spec.Volumes[i].Projected; p != nil {
+			for _, s := range p.Sources {
+				if s.ClusterTrustBundle != nil {
+					return true
+				}
+			}
 		}
-		out = append(out, b)
 	}
-	return out, nil
+	return false
 }
 
 // certificates returns the DER of each certificate in a PEM text.

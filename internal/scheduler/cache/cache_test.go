@@ -23,7 +23,7 @@ func nodeIn(name, zone string) *corev1.Node {
 func podOn(name, node, cpu string) *framework.PodInfo {
 	anti := []corev1.PodAffinityTerm{{LabelSelector: &metav1.LabelSelector{}, TopologyKey: corev1.LabelTopologyZone}}
 	p, err := framework.NewPodInfo(&corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name)},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name), Labels: map[string]string{"size": cpu}},
 		Spec: corev1.PodSpec{NodeName: node,
 			Affinity:   &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: anti}},
 			Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}},
@@ -116,14 +116,23 @@ func TestThePictureDoesNotDependOnHistory(t *testing.T) {
 func compare(t *testing.T, seed int64, s *framework.Snapshot, nodes map[string]string, pods map[string]*framework.PodInfo) {
 	t.Helper()
 	all := func(*framework.PodInfo) bool { return true }
-	tally := s.Tally("all", all, func(n *framework.NodeInfo) (string, bool) { return n.Node.Labels[corev1.LabelTopologyZone], true })
+	zone := func(n *framework.NodeInfo) (string, bool) { return n.Node.Labels[corev1.LabelTopologyZone], true }
+	tally := s.Tally(framework.Rule{Pods: "all", Match: all, Domains: "zone", Domain: zone})
+	ones := s.Tally(framework.Rule{
+		Pods: "ones", Match: func(p *framework.PodInfo) bool { return p.Pod.Labels["size"] == "1" },
+		Among:   []framework.Label{{Namespace: "default", Key: "size", Value: "1"}},
+		Domains: "zone", Domain: zone,
+	})
 	if len(s.Nodes) != len(nodes) || len(s.ByName) != len(nodes) {
 		t.Fatalf("seed %d: %d nodes, want %d", seed, len(s.Nodes), len(nodes))
 	}
-	inZone := map[string]int{}
+	inZone, onesInZone := map[string]int{}, map[string]int{}
 	for _, p := range pods {
 		if zone, ok := nodes[p.Pod.Spec.NodeName]; ok {
 			inZone[zone]++
+			if p.Pod.Labels["size"] == "1" {
+				onesInZone[zone]++
+			}
 		}
 	}
 	for i, n := range s.Nodes {
@@ -141,6 +150,9 @@ func compare(t *testing.T, seed int64, s *framework.Snapshot, nodes map[string]s
 		}
 		if got := tally.Count(tally.Domain(n)); got != inZone[zone] {
 			t.Fatalf("seed %d: zone %s has %d, want %d", seed, zone, got, inZone[zone])
+		}
+		if got := ones.Count(ones.Domain(n)); got != onesInZone[zone] {
+			t.Fatalf("seed %d: zone %s has %d of size 1, want %d", seed, zone, got, onesInZone[zone])
 		}
 		for _, g := range s.TermGroups() {
 			if got := g.At(n); got != inZone[zone] {

@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	componentconfig "k8s.io/component-base/config/v1alpha1"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
 	"proa/internal/scheduler/profile"
@@ -29,6 +30,11 @@ type Settings struct {
 	InitialBackoff, MaxBackoff time.Duration
 	// Parallelism bounds the goroutines that filter and score; 0 means GOMAXPROCS.
 	Parallelism int
+
+	// Client and Election are for a scheduler that is a process of its own: how it
+	// reaches the API server, and which lease it holds. What the file leaves out is zero.
+	Client   componentconfig.ClientConnectionConfiguration
+	Election componentconfig.LeaderElectionConfiguration
 }
 
 // Load reads the file at path.

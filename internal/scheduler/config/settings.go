@@ -25,6 +25,8 @@ func settings(c *configv1.KubeSchedulerConfiguration) Settings {
 		InitialBackoff: time.Duration(*c.PodInitialBackoffSeconds) * time.Second,
 		MaxBackoff:     time.Duration(*c.PodMaxBackoffSeconds) * time.Second,
 		Parallelism:    int(ptr.Deref(c.Parallelism, 0)),
+		Client:         c.ClientConnection,
+		Election:       c.LeaderElection,
 	}
 	// One that may be left out is asked last, when the others have narrowed the nodes.
 	slices.SortStableFunc(s.Extenders, func(a, b configv1.Extender) int {

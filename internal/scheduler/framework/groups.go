@@ -90,6 +90,42 @@ func domainsOf(key string, s *Snapshot) *domains {
 	return d
 }
 
+// lonely remembers, for one topology generation, over which keys no two nodes
+// share a domain.
+type lonely struct {
+	made  int64
+	byKey map[string]bool
+}
+
+// Alone tells whether every node with a topology key is the only one in its domain,
+// as with host names. Only the scheduling loop may ask.
+func (s *Snapshot) Alone(key string) bool {
+	if l := &s.lonely; l.byKey == nil || l.made != s.TopologyGeneration {
+		*l = lonely{made: s.TopologyGeneration, byKey: map[string]bool{}}
+	}
+	alone, known := s.lonely.byKey[key]
+	if !known {
+		alone = eachAlone(s.Nodes, key)
+		s.lonely.byKey[key] = alone
+	}
+	return alone
+}
+
+func eachAlone(nodes []*NodeInfo, key string) bool {
+	seen := make(map[string]struct{}, len(nodes))
+	for _, n := range nodes {
+		value, ok := n.Node.Labels[key]
+		if !ok {
+			continue
+		}
+		if _, shared := seen[value]; shared {
+			return false
+		}
+		seen[value] = struct{}{}
+	}
+	return true
+}
+
 // groups are the terms of all pods with nodes.
 type groups struct {
 	byKey map[string]*TermGroup

@@ -77,15 +77,25 @@ func (n *NodeInfo) RemovePod(p *PodInfo) bool {
 
 // ReplacePod puts a newer version of a pod with the SameDemand in place of old.
 func (n *NodeInfo) ReplacePod(old, pod *PodInfo) {
-	if i := slices.Index(n.Pods, old); i >= 0 {
+	if i := lastIndex(n.Pods, old); i >= 0 {
 		n.Pods[i] = pod
 	}
+}
+
+// lastIndex looks from the end: most pods that change have just come.
+func lastIndex(pods []*PodInfo, p *PodInfo) int {
+	for i, q := range slices.Backward(pods) {
+		if q == p {
+			return i
+		}
+	}
+	return -1
 }
 
 // without looks for p itself first: a node may have many pods, and reading each one's
 // UID is slow.
 func without(pods []*PodInfo, p *PodInfo) ([]*PodInfo, bool) {
-	i := slices.Index(pods, p)
+	i := lastIndex(pods, p)
 	if i < 0 {
 		i = slices.IndexFunc(pods, func(q *PodInfo) bool { return q.Pod.UID == p.Pod.UID })
 	}
@@ -162,6 +172,8 @@ type Snapshot struct {
 	// ImageGeneration that of the latest change of ImageNodes.
 	Generation, TopologyGeneration, LayoutGeneration, ImageGeneration int64
 
-	tallies tallies
-	groups  groups
+	tallies  tallies
+	labelled labelled
+	groups   groups
+	lonely   lonely
 }

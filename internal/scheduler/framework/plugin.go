@@ -120,6 +120,15 @@ type ScoreNormalizer interface {
 	NormalizeScore(ctx context.Context, state *CycleState, pod *PodInfo, nodes []*NodeInfo, scores []int64) *Status
 }
 
+// RangeNormalizer is a ScoreNormalizer to which only the least and the greatest
+// score matter besides a node's own. For a pod that it calls local, the score of a
+// node before NormalizeScore depends on that node and what it signs alone.
+type RangeNormalizer interface {
+	ScoreNormalizer
+	Equivalence
+	NormalizesRange()
+}
+
 // ReservePlugin takes and gives back what a pod needs besides the node's resources.
 type ReservePlugin interface {
 	Plugin
@@ -159,6 +168,16 @@ type PostBindPlugin interface {
 type Equivalence interface {
 	Plugin
 	// Local tells that, for this pod, Filter and Score of a node depend on that
-	// node and the pod's spec alone.
+	// node and the pod's spec alone, or also on what a Signer signs.
 	Local(pod *PodInfo) bool
+}
+
+// Signer is an Equivalence whose answers depend on more than the pod's spec, such
+// as the objects that it names.
+type Signer interface {
+	Equivalence
+	// Sign appends what the answers for a local pod depend on besides its spec; two
+	// pods for which that is equal get the same answers. When it appends anything,
+	// PreFilter is asked anew for each of the pods.
+	Sign(to []byte, pod *PodInfo) []byte
 }

@@ -1,5 +1,7 @@
 package framework
 
+import "slices"
+
 // StateData is what a plugin keeps between its calls for one pod.
 type StateData interface {
 	// Clone returns a copy that AddPod and RemovePod of a trial may change.
@@ -45,6 +47,12 @@ func Read[T StateData](s *CycleState, key string) (T, bool) {
 	}
 	var zero T
 	return zero, false
+}
+
+// Renewed returns a state with the same values, that PreFilter may be asked with
+// again. The values are shared, but not changed by what is written to the new state.
+func (s *CycleState) Renewed() *CycleState {
+	return &CycleState{slots: slices.Clone(s.slots), SkipScore: s.SkipScore, Sampled: s.Sampled}
 }
 
 // Clone copies the state for a trial.

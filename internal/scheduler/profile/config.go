@@ -98,6 +98,9 @@ func (p *Profile) make(c *Config, factories map[string]Factory, handle framework
 		}
 		all[name] = made{plugin, 1 << len(p.all)}
 		p.all = append(p.all, plugin)
+		if x, ok := plugin.(framework.Signer); ok {
+			p.signers = append(p.signers, x)
+		}
 	}
 	return all, nil
 }
@@ -122,6 +125,11 @@ func (p *Profile) place(c *Config, all map[string]made) error {
 	count(p.filter, c, Filter)
 	count(p.preScore, c, PreScore)
 	count(p.score, c, Score)
+	for i := range p.score {
+		if _, ok := p.score[i].plugin.(framework.RangeNormalizer); ok && p.ranged == nil {
+			p.ranged = &p.score[i]
+		}
+	}
 	for _, f := range p.preFilter {
 		if x, ok := f.plugin.(framework.PreFilterExtensions); ok {
 			p.extensions = append(p.extensions, at[framework.PreFilterExtensions]{plugin: x, bit: f.bit, weight: f.weight})

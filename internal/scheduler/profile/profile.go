@@ -27,6 +27,7 @@ type Profile struct {
 	took       func(plugin, point string, code framework.Code, took time.Duration)
 	nominated  func(node string) []*framework.PodInfo
 	all        []framework.Plugin
+	signers    []framework.Signer
 	sort       framework.QueueSortPlugin
 	preEnqueue []framework.PreEnqueuePlugin
 	preFilter  []at[framework.PreFilterPlugin]
@@ -35,6 +36,7 @@ type Profile struct {
 	postFilter []framework.PostFilterPlugin
 	preScore   []at[framework.PreScorePlugin]
 	score      []at[framework.ScorePlugin]
+	ranged     *at[framework.ScorePlugin] // of score: the one that is a framework.RangeNormalizer, nil for none
 	reserve    []framework.ReservePlugin
 	permit     []framework.PermitPlugin
 	preBind    []framework.PreBindPlugin

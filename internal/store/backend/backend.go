@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
+	"proa/internal/egress"
 	"proa/internal/store"
 )
 
@@ -30,6 +31,8 @@ type Resolver struct {
 	// ByAddress leads calls to the Service's own address, which this host has to be
 	// able to reach, instead of to one of its endpoints.
 	ByAddress bool
+	// Egress opens the connections: Cluster those to Services, ControlPlane others.
+	Egress egress.Dialers
 }
 
 // Pick returns host:port of a Service's port: that of one ready endpoint, at random.

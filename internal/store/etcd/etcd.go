@@ -18,6 +18,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -32,6 +33,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/utils/clock"
 
 	"proa/internal/store"
@@ -49,6 +51,9 @@ type Config struct {
 
 	// CAFile, CertFile and KeyFile are for endpoints with TLS, all optional.
 	CAFile, CertFile, KeyFile string
+
+	// Dial opens the connections. Nil: directly.
+	Dial utilnet.DialFunc
 
 	Timeout  time.Duration    // of one call to etcd; 0 means 10 seconds
 	Behind   time.Duration    // how long a read waits for a watch that lags; 0 means 3 seconds
@@ -137,6 +142,11 @@ func connect(c Config, tracer trace.TracerProvider) (*clientv3.Client, error) {
 		return nil, fmt.Errorf("TLS to etcd: %w", err)
 	}
 	dial := []grpc.DialOption{grpc.WithConnectParams(reconnect)}
+	if c.Dial != nil {
+		dial = append(dial, grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			return c.Dial(ctx, "tcp", address)
+		}))
+	}
 	if tracer != nil {
 		dial = append(dial, grpc.WithStatsHandler(otelgrpc.NewClientHandler(
 			otelgrpc.WithPropagators(tracing.Propagators), otelgrpc.WithTracerProvider(tracer),

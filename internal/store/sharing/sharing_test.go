@@ -1,9 +1,12 @@
 package sharing
 
 import (
+	"bytes"
+	"encoding/json"
 	"math/rand"
 	"reflect"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
@@ -114,6 +117,50 @@ func TestSharingChangesNothing(t *testing.T) {
 				!semantic.Semantic.DeepEqual(shallow.Interface(), before) {
 				t.Fatalf("sharing changes a %T", kind)
 			}
+		}
+	}
+}
+
+// Whatever Equal says yes to is written alike and equal in meaning; a copy is equal.
+func TestWhatIsEqualIsWrittenAlike(t *testing.T) {
+	codecs := serializer.NewCodecFactory(scheme.Scheme)
+	fill := fuzzer.FuzzerFor(metafuzzer.Funcs, rand.NewSource(2), codecs)
+	for _, kind := range []any{&corev1.Pod{}, &corev1.Service{}, &corev1.Node{}, &corev1.ConfigMap{}} {
+		for range 50 {
+			a, b := reflect.New(reflect.TypeOf(kind).Elem()).Interface(), reflect.New(reflect.TypeOf(kind).Elem()).Interface()
+			fill.Fill(a)
+			fill.Fill(b)
+			for _, pair := range [][2]any{{a, b}, {a, copied(a)}} {
+				x, errX := json.Marshal(pair[0])
+				y, errY := json.Marshal(pair[1])
+				if errX != nil || errY != nil {
+					continue
+				}
+				if Equal(pair[0], pair[1]) && (!bytes.Equal(x, y) || !semantic.Semantic.DeepEqual(pair[0], pair[1])) {
+					t.Fatalf("equal, but written as\n%s\n%s", x, y)
+				}
+			}
+		}
+	}
+	a, b := pod("a"), pod("a")
+	a.Status.Conditions[0].LastTransitionTime = metav1.NewTime(time.Unix(7, 0).UTC())
+	b.Status.Conditions[0].LastTransitionTime = metav1.NewTime(time.Unix(7, 0).In(time.FixedZone("east", 3600)))
+	if !Equal(a, b) {
+		t.Error("equal pods are not found equal")
+	}
+	for name, change := range map[string]func(*corev1.Pod){
+		"a label":     func(p *corev1.Pod) { p.Labels["app"] = "b" },
+		"a quantity":  func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("1") },
+		"a variable":  func(p *corev1.Pod) { p.Spec.Containers[0].Env[0].Value = "w" },
+		"a second":    func(p *corev1.Pod) { p.Status.Conditions[0].LastTransitionTime = metav1.Unix(8, 0) },
+		"an empty":    func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{} },
+		"a pointer":   func(p *corev1.Pod) { p.Spec.EnableServiceLinks = nil },
+		"a condition": func(p *corev1.Pod) { p.Status.Conditions = nil },
+	} {
+		if c := b.DeepCopy(); !Equal(c, b) {
+			t.Error("a copy is not equal")
+		} else if change(c); Equal(c, b) {
+			t.Errorf("%s makes no difference", name)
 		}
 	}
 }

@@ -514,7 +514,8 @@ func TestTheSchedulersQueueIsMeasured(t *testing.T) {
 	c.node("small", simulated("1"))
 	c.createPod(newPod("p", asks("4", "")))
 	c.pod("p", func(p *corev1.Pod) error {
-		return want("rejected", strings.Contains(podCondition(p, corev1.PodScheduled).Message, "Insufficient cpu"), true)
+		c := podCondition(p, corev1.PodScheduled)
+		return want("rejected: "+c.Message, strings.Contains(c.Message, "Insufficient cpu"), true)
 	})
 	c.node("large", simulated("8"))
 	c.scheduled("p")

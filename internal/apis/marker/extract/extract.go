@@ -27,6 +27,8 @@ var ignored = []string{
 //
 //	p <import path>
 //	e <string type> <value> ...
+//	u <struct type> [discriminator]
+//	r <struct type> [+field | -field ...]  that must or need not be there, against its JSON tag
 //	t <type> [tag ...]           tabs between tags
 //	f <Go field name> [tag ...]  of the type before; @A,B names gates
 //
@@ -148,6 +150,12 @@ func writeType(out *strings.Builder, f *ast.File, d *ast.GenDecl, spec *ast.Type
 	tags := tagsOf(about)
 	fields := &strings.Builder{}
 	if s, ok := spec.Type.(*ast.StructType); ok {
+		if has(about, "+union") {
+			out.WriteString(strings.TrimSpace("u "+spec.Name.Name+" "+discriminator(s)) + "\n")
+		}
+		if fields := presence(s); len(fields) > 0 {
+			fmt.Fprintf(out, "r %s %s\n", spec.Name.Name, strings.Join(fields, " "))
+		}
 		for _, field := range s.Fields.List {
 			if marks := tagsOf(text(field.Doc)); len(marks) > 0 {
 				fmt.Fprintf(fields, "f %s\t%s\n", fieldName(field), strings.Join(marks, "\t"))
@@ -158,6 +166,36 @@ func writeType(out *strings.Builder, f *ast.File, d *ast.GenDecl, spec *ast.Type
 		out.WriteString(strings.TrimSuffix(fmt.Sprintf("t %s\t%s", spec.Name.Name, strings.Join(tags, "\t")), "\t"))
 		out.WriteString("\n" + fields.String())
 	}
+}
+
+// presence lists the fields whose comment says something else than their JSON tag
+// about whether they must be there: +field or -field.
+func presence(s *ast.StructType) []string {
+	var fields []string
+	for _, field := range s.Fields.List {
+		if field.Tag == nil {
+			continue
+		}
+		optional := strings.Contains(field.Tag.Value, "omitempty") || strings.Contains(field.Tag.Value, "omitzero")
+		doc := text(field.Doc)
+		switch {
+		case optional && has(doc, "+required"):
+			fields = append(fields, "+"+fieldName(field))
+		case !optional && has(doc, "+optional"):
+			fields = append(fields, "-"+fieldName(field))
+		}
+	}
+	return fields
+}
+
+// discriminator is the field that says which member of a union is set, if one does.
+func discriminator(s *ast.StructType) string {
+	for _, field := range s.Fields.List {
+		if has(text(field.Doc), "+unionDiscriminator") {
+			return fieldName(field)
+		}
+	}
+	return ""
 }
 
 // before returns the comment that stands one empty line above doc.

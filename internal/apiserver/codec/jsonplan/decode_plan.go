@@ -35,8 +35,11 @@ func (c *parseCompiler) compile(t reflect.Type) parsePlan {
 }
 
 func (c *parseCompiler) make(t reflect.Type) parsePlan {
-	if t == reflect.TypeFor[metav1.Time]() {
+	switch t {
+	case reflect.TypeFor[metav1.Time]():
 		return parseTime
+	case reflect.TypeFor[metav1.FieldsV1]():
+		return parseFields
 	}
 	switch {
 	case t.Kind() == reflect.Pointer:
@@ -222,6 +225,19 @@ func (c *parseCompiler) fields(t reflect.Type, base uintptr, into map[string]par
 		}
 		into[name] = parseField{offset: base + f.Offset, read: read, bit: 1 << len(into)}
 	}
+	return true
+}
+
+// parseFields reads a set of fields as servers write it, which needs no second look.
+// It is kept as it is, once for all that were read lately: objects of one template
+// have the same.
+func parseFields(d *decoder, p unsafe.Pointer) bool {
+	end, ok := fieldSet(d.data, d.at, 0)
+	if !ok {
+		return parseOwn(reflect.TypeFor[metav1.FieldsV1]())(d, p)
+	}
+	(*metav1.FieldsV1)(p).Raw = shareFields(d.data[d.at:end])
+	d.at = end
 	return true
 }
 

@@ -23,17 +23,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// plan appends the JSON of the value at p.
-type plan func(b []byte, p unsafe.Pointer) ([]byte, error)
+// plan appends the JSON of the value at p. What m, which may be nil, remembers of b it copies.
+type plan func(b []byte, p unsafe.Pointer, m *Memo) ([]byte, error)
 
 var plans sync.Map // reflect.Type -> plan
 
 // Append appends the JSON of what v, a non-nil pointer, points at.
-func Append(b []byte, v any) ([]byte, error) {
-	r := reflect.ValueOf(v)
-	b, err := planOf(r.Type().Elem())(b, r.UnsafePointer())
-	return b, err
-}
+func Append(b []byte, v any) ([]byte, error) { return (*Memo)(nil).Append(b, v) }
 
 func planOf(t reflect.Type) plan {
 	if known, ok := plans.Load(t); ok {
@@ -51,7 +47,7 @@ func (c *compiler) compile(t reflect.Type) plan {
 		return known.(plan)
 	}
 	if self, ok := c.open[t]; ok {
-		return func(b []byte, p unsafe.Pointer) ([]byte, error) { return (*self)(b, p) }
+		return func(b []byte, p unsafe.Pointer, m *Memo) ([]byte, error) { return (*self)(b, p, m) }
 	}
 	self := new(plan)
 	c.open[t] = self
@@ -77,22 +73,26 @@ func (c *compiler) make(t reflect.Type) plan {
 		return appendIntOrString
 	}
 	if t.Kind() == reflect.Pointer { // null when nil, whatever methods it has
-		return pointer(c.compile(t.Elem()))
+		return pointer(t.Elem(), c.compile(t.Elem()))
 	}
 	if implements(t, marshalerType) || implements(t, textType) {
 		return standard(t)
 	}
 	switch t.Kind() {
 	case reflect.Bool:
-		return func(b []byte, p unsafe.Pointer) ([]byte, error) { return strconv.AppendBool(b, *(*bool)(p)), nil }
+		return func(b []byte, p unsafe.Pointer, _ *Memo) ([]byte, error) {
+			return strconv.AppendBool(b, *(*bool)(p)), nil
+		}
 	case reflect.Int32:
-		return func(b []byte, p unsafe.Pointer) ([]byte, error) {
+		return func(b []byte, p unsafe.Pointer, _ *Memo) ([]byte, error) {
 			return strconv.AppendInt(b, int64(*(*int32)(p)), 10), nil
 		}
 	case reflect.Int64:
-		return func(b []byte, p unsafe.Pointer) ([]byte, error) { return strconv.AppendInt(b, *(*int64)(p), 10), nil }
+		return func(b []byte, p unsafe.Pointer, _ *Memo) ([]byte, error) {
+			return strconv.AppendInt(b, *(*int64)(p), 10), nil
+		}
 	case reflect.String:
-		return func(b []byte, p unsafe.Pointer) ([]byte, error) { return appendString(b, *(*string)(p)), nil }
+		return func(b []byte, p unsafe.Pointer, _ *Memo) ([]byte, error) { return appendString(b, *(*string)(p)), nil }
 	case reflect.Struct:
 		return c.structure(t)
 	case reflect.Slice:
@@ -110,18 +110,29 @@ func implements(t, of reflect.Type) bool {
 // standard leaves a type to encoding/json. It works on the value's address, as
 // encoding/json would have found it.
 func standard(t reflect.Type) plan {
-	return func(b []byte, p unsafe.Pointer) ([]byte, error) {
+	return func(b []byte, p unsafe.Pointer, _ *Memo) ([]byte, error) {
 		raw, err := json.Marshal(reflect.NewAt(t, p).Interface())
 		return append(b, raw...), err
 	}
 }
 
-func pointer(to plan) plan {
-	return func(b []byte, p unsafe.Pointer) ([]byte, error) {
+func pointer(t reflect.Type, to plan) plan {
+	worth := t.Kind() == reflect.Struct && t.Size() >= worthSize
+	place := newPlace(worth)
+	return func(b []byte, p unsafe.Pointer, m *Memo) ([]byte, error) {
 		if p = *(*unsafe.Pointer)(p); p == nil {
 			return append(b, "null"...), nil
 		}
-		return to(b, p)
+		if m == nil || !worth {
+			return to(b, p, m)
+		}
+		if known, ok := m.find(place, p, 1); ok {
+			return append(b, b[known.start:known.end]...), nil
+		}
+		start := len(b)
+		b, err := to(b, p, m)
+		m.keep(place, span{p, 1, start, len(b)})
+		return b, err
 	}
 }
 
@@ -129,25 +140,31 @@ func (c *compiler) slice(t reflect.Type) plan {
 	if t.Elem().Kind() == reflect.Uint8 {
 		return standard(t)
 	}
-	item, size := c.compile(t.Elem()), t.Elem().Size()
-	return func(b []byte, p unsafe.Pointer) ([]byte, error) {
+	item, size, place := c.compile(t.Elem()), t.Elem().Size(), newPlace(true)
+	return func(b []byte, p unsafe.Pointer, m *Memo) ([]byte, error) {
 		// Every slice begins with its data pointer and length.
 		header := *(*[]byte)(p)
 		data, n := unsafe.Pointer(unsafe.SliceData(header)), len(header)
 		if data == nil {
 			return append(b, "null"...), nil
 		}
+		if known, ok := m.find(place, data, n); ok {
+			return append(b, b[known.start:known.end]...), nil
+		}
+		begin := len(b)
 		b = append(b, '[')
 		for i := range n {
 			if i > 0 {
 				b = append(b, ',')
 			}
 			var err error
-			if b, err = item(b, unsafe.Add(data, uintptr(i)*size)); err != nil {
+			if b, err = item(b, unsafe.Add(data, uintptr(i)*size), m); err != nil {
 				return b, err
 			}
 		}
-		return append(b, ']'), nil
+		b = append(b, ']')
+		m.keep(place, span{data, n, begin, len(b)})
+		return b, nil
 	}
 }
 
@@ -156,7 +173,7 @@ func (c *compiler) mapping(t reflect.Type) plan {
 		return standard(t)
 	}
 	if t.Elem().Kind() == reflect.String && !implements(t.Elem(), marshalerType) && !implements(t.Elem(), textType) {
-		return appendStringMap
+		return remembered(appendStringMap)
 	}
 	if t.Elem().Kind() != reflect.Struct && t.Elem().Kind() != reflect.Pointer && t.Elem().Kind() != reflect.Slice {
 		return standard(t)
@@ -165,12 +182,30 @@ func (c *compiler) mapping(t reflect.Type) plan {
 		return standard(t) // the elements of a map have no address to call it on
 	}
 	elem := c.compile(t.Elem())
-	return func(b []byte, p unsafe.Pointer) ([]byte, error) {
-		return appendMap(b, reflect.NewAt(t, p).Elem(), elem)
+	return remembered(func(b []byte, p unsafe.Pointer, m *Memo) ([]byte, error) {
+		return appendMap(b, reflect.NewAt(t, p).Elem(), elem, m)
+	})
+}
+
+// remembered is the plan of a map, whose value is a pointer to what is in it.
+func remembered(write plan) plan {
+	place := newPlace(true)
+	return func(b []byte, p unsafe.Pointer, m *Memo) ([]byte, error) {
+		at := *(*unsafe.Pointer)(p)
+		if m == nil || at == nil {
+			return write(b, p, m)
+		}
+		if known, ok := m.find(place, at, 1); ok {
+			return append(b, b[known.start:known.end]...), nil
+		}
+		start := len(b)
+		b, err := write(b, p, m)
+		m.keep(place, span{at, 1, start, len(b)})
+		return b, err
 	}
 }
 
-func appendMap(b []byte, m reflect.Value, elem plan) ([]byte, error) {
+func appendMap(b []byte, m reflect.Value, elem plan, memo *Memo) ([]byte, error) {
 	if m.IsNil() {
 		return append(b, "null"...), nil
 	}
@@ -185,7 +220,7 @@ func appendMap(b []byte, m reflect.Value, elem plan) ([]byte, error) {
 		b = append(appendString(b, k.String()), ':')
 		value.Elem().Set(m.MapIndex(k))
 		var err error
-		if b, err = elem(b, value.UnsafePointer()); err != nil {
+		if b, err = elem(b, value.UnsafePointer(), memo); err != nil {
 			return b, err
 		}
 	}
@@ -193,7 +228,7 @@ func appendMap(b []byte, m reflect.Value, elem plan) ([]byte, error) {
 }
 
 // appendStringMap serves every map of strings: named string types look the same.
-func appendStringMap(b []byte, p unsafe.Pointer) ([]byte, error) {
+func appendStringMap(b []byte, p unsafe.Pointer, _ *Memo) ([]byte, error) {
 	m := *(*map[string]string)(p)
 	if m == nil {
 		return append(b, "null"...), nil
@@ -274,7 +309,7 @@ var plain = func() (set [256]bool) {
 	return set
 }()
 
-func appendTime(b []byte, p unsafe.Pointer) ([]byte, error) {
+func appendTime(b []byte, p unsafe.Pointer, _ *Memo) ([]byte, error) {
 	t := (*metav1.Time)(p)
 	if t.IsZero() {
 		return append(b, "null"...), nil
@@ -284,13 +319,13 @@ func appendTime(b []byte, p unsafe.Pointer) ([]byte, error) {
 	return append(b, '"'), nil
 }
 
-func appendQuantity(b []byte, p unsafe.Pointer) ([]byte, error) {
+func appendQuantity(b []byte, p unsafe.Pointer, _ *Memo) ([]byte, error) {
 	// String remembers its answer in the quantity, which others may be reading.
 	q := *(*resource.Quantity)(p)
 	return appendString(b, q.String()), nil
 }
 
-func appendIntOrString(b []byte, p unsafe.Pointer) ([]byte, error) {
+func appendIntOrString(b []byte, p unsafe.Pointer, _ *Memo) ([]byte, error) {
 	switch v := (*intstr.IntOrString)(p); v.Type {
 	case intstr.Int:
 		return strconv.AppendInt(b, int64(v.IntVal), 10), nil
@@ -303,15 +338,28 @@ func appendIntOrString(b []byte, p unsafe.Pointer) ([]byte, error) {
 }
 
 // appendFields passes on JSON that is compact already, as it nearly always is.
-func appendFields(b []byte, p unsafe.Pointer) ([]byte, error) {
-	raw, err := (*metav1.FieldsV1)(p).MarshalJSON()
+func appendFields(b []byte, p unsafe.Pointer, m *Memo) ([]byte, error) {
+	raw := (*metav1.FieldsV1)(p).Raw
+	if known, ok := m.find(fieldsPlace, unsafe.Pointer(unsafe.SliceData(raw)), len(raw)); ok {
+		return append(b, b[known.start:known.end]...), nil
+	}
+	start := len(b)
+	b, err := appendRecord(b, (*metav1.FieldsV1)(p))
+	m.keep(fieldsPlace, span{unsafe.Pointer(unsafe.SliceData(raw)), len(raw), start, len(b)})
+	return b, err
+}
+
+var fieldsPlace = newPlace(true)
+
+func appendRecord(b []byte, f *metav1.FieldsV1) ([]byte, error) {
+	raw, err := f.MarshalJSON()
 	if err != nil {
 		return b, err
 	}
 	if end, ok := fieldSet(raw, 0, 0); ok && end == len(raw) {
 		return append(b, raw...), nil
 	}
-	raw, err = json.Marshal((*metav1.FieldsV1)(p))
+	raw, err = json.Marshal(f)
 	return append(b, raw...), err
 }
 

@@ -43,6 +43,7 @@ func filler(seed int64) *randfill.Filler {
 		func(r *runtime.RawExtension, c randfill.Continue) { r.Raw = []byte(`{"a": "<"}`) },
 		func(j *apiextensionsv1.JSON, c randfill.Continue) { j.Raw = []byte(`[1, "&"]`) },
 		func(o *runtime.Object, c randfill.Continue) {},
+		func(v *any, c randfill.Continue) {},
 	)
 }
 

@@ -1,7 +1,9 @@
 package jsonplan
 
 import (
+	"bytes"
 	"hash/maphash"
+	"slices"
 	"sync/atomic"
 )
 
@@ -32,4 +34,26 @@ func share(b []byte) string {
 	s := string(b)
 	place.Store(&s)
 	return s
+}
+
+// records are sets of fields that were read lately, as lately are strings.
+var records [1 << recordBits]atomic.Pointer[[]byte]
+
+const (
+	recordBits = 8
+	recordMost = 4 << 10 // bytes of one that is kept, which bounds all to 1 MiB
+)
+
+// shareFields returns a copy of raw that others may have, too. Nobody changes it.
+func shareFields(raw []byte) []byte {
+	if len(raw) > recordMost {
+		return bytes.Clone(raw)
+	}
+	place := &records[maphash.Bytes(seed, raw)&(1<<recordBits-1)]
+	if known := place.Load(); known != nil && bytes.Equal(*known, raw) {
+		return *known
+	}
+	own := slices.Clip(bytes.Clone(raw))
+	place.Store(&own)
+	return own
 }

@@ -21,7 +21,7 @@ func (c *compiler) structure(t reflect.Type) plan {
 	if !ok {
 		return standard(t)
 	}
-	return func(b []byte, p unsafe.Pointer) ([]byte, error) {
+	return func(b []byte, p unsafe.Pointer, m *Memo) ([]byte, error) {
 		b = append(b, '{')
 		start := len(b)
 		for i := range fields {
@@ -35,7 +35,7 @@ func (c *compiler) structure(t reflect.Type) plan {
 			}
 			b = append(b, f.key...)
 			var err error
-			if b, err = f.write(b, at); err != nil {
+			if b, err = f.write(b, at, m); err != nil {
 				return b, err
 			}
 		}

@@ -1,6 +1,8 @@
 package dynamicresources
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -55,6 +57,9 @@ func (p *Plugin) concerned(old, new any) (pods []types.UID, any bool) {
 	for _, pod := range p.pods.ByIndex(byClaim, claim.Namespace+"/"+claim.Name) {
 		pods = append(pods, pod.UID)
 	}
+	for _, pod := range extendedFor(claim) { // whose status may not name it yet
+		pods = append(pods, types.UID(pod))
+	}
 	return pods, false
 }
 
@@ -63,7 +68,7 @@ func (p *Plugin) concerned(old, new any) (pods []types.UID, any bool) {
 func (p *Plugin) claimHelps(pod *corev1.Pod, old, new any) framework.Hint {
 	before, after := claimsIn(old, new)
 	if after == nil {
-		return framework.Hint(freed(before, after))
+		return framework.Hint(freed(before, after) || leftBehind(before, pod))
 	}
 	if after.Namespace != pod.Namespace && !freed(before, after) {
 		return framework.QueueSkip
@@ -81,4 +86,10 @@ func (p *Plugin) claimHelps(pod *corev1.Pod, old, new any) framework.Hint {
 		}
 	}
 	return framework.QueueSkip
+}
+
+// leftBehind tells whether claim was for the pod's extended resources: one of an
+// earlier attempt, which the pod could not be placed with.
+func leftBehind(claim *resourcev1.ResourceClaim, pod *corev1.Pod) bool {
+	return claim != nil && slices.Contains(extendedFor(claim), string(pod.UID))
 }

@@ -3,6 +3,7 @@ package interpodaffinity
 
 import (
 	"context"
+	"encoding/binary"
 	"maps"
 	"slices"
 
@@ -45,9 +46,70 @@ func New(h *framework.Handle) (framework.Plugin, error) {
 
 func (*Plugin) Name() string { return Name }
 
-// Local while nobody has affinity.
+// Local while what matters to the pod is on each node by itself: as long as no two
+// nodes share a domain of the terms that are about the pod.
 func (p *Plugin) Local(pod *framework.PodInfo) bool {
-	return !pod.HasAffinity() && !p.handle.Snapshot.AnyAffinity()
+	snapshot := p.handle.Snapshot
+	shared := func(t *framework.AffinityTerm) bool { return !snapshot.Alone(t.TopologyKey) }
+	sharedToo := func(t framework.WeightedAffinityTerm) bool { return shared(&t.AffinityTerm) }
+	if len(pod.RequiredAffinity) > 0 || slices.ContainsFunc(pod.PreferredAffinity, sharedToo) || slices.ContainsFunc(pod.PreferredAntiAffinity, sharedToo) {
+		return false
+	}
+	for i := range pod.RequiredAntiAffinity {
+		if shared(&pod.RequiredAntiAffinity[i]) {
+			return false
+		}
+	}
+	if !snapshot.AnyAffinity() {
+		return true
+	}
+	namespace := p.labelsOf(pod.Pod.Namespace)
+	for _, g := range snapshot.TermGroups() {
+		if p.matters(g, pod) && shared(g.Term) && g.Term.Matches(pod.Pod, namespace) {
+			return false
+		}
+	}
+	return true
+}
+
+// matters tells whether a term of other pods has a say about a pod that it selects.
+func (p *Plugin) matters(g *framework.TermGroup, pod *framework.PodInfo) bool {
+	if g.Kind == framework.RequiredAntiAffinity {
+		return true
+	}
+	return p.weightOf(g) != 0 && (!p.ignore || prefers(pod))
+}
+
+func prefers(pod *framework.PodInfo) bool {
+	return len(pod.PreferredAffinity)+len(pod.PreferredAntiAffinity) > 0
+}
+
+// Sign names the terms that are about the pod, its own and those of others, and
+// which of its preferences mean anything yet.
+func (p *Plugin) Sign(to []byte, pod *framework.PodInfo) []byte {
+	sign := func(side byte, weight int64, key string) {
+		to = binary.AppendVarint(append(to, side), weight)
+		to = append(binary.AppendUvarint(to, uint64(len(key))), key...)
+	}
+	for i := range pod.RequiredAntiAffinity {
+		t := p.resolveTerm(pod.RequiredAntiAffinity[i])
+		sign('!', 0, t.Key())
+	}
+	for _, preferred := range [][]weighed{p.weigh(pod.PreferredAffinity, 1), p.weigh(pod.PreferredAntiAffinity, -1)} {
+		for i := range preferred {
+			sign('?', preferred[i].weight, preferred[i].key)
+		}
+	}
+	if !p.handle.Snapshot.AnyAffinity() {
+		return to
+	}
+	namespace := p.labelsOf(pod.Pod.Namespace)
+	for _, g := range p.handle.Snapshot.TermGroups() {
+		if p.matters(g, pod) && g.Term.Matches(pod.Pod, namespace) {
+			sign(byte('0'+g.Kind), g.Weight, g.Term.Key())
+		}
+	}
+	return to
 }
 
 var (
@@ -147,13 +209,14 @@ func (p *Plugin) resolveTerm(t framework.AffinityTerm) framework.AffinityTerm {
 }
 
 func (p *Plugin) tally(terms []framework.AffinityTerm, topologyKey string) domains {
-	key := Name + "|" + topologyKey
+	key := Name
 	for i := range terms {
 		key += "|" + terms[i].Key()
 	}
-	return domains{tally: p.handle.Snapshot.Tally(key,
-		func(other *framework.PodInfo) bool { return matchesAll(terms, other.Pod) },
-		func(n *framework.NodeInfo) (string, bool) { v, ok := n.Node.Labels[topologyKey]; return v, ok })}
+	return domains{tally: p.handle.Snapshot.Tally(framework.Rule{
+		Pods: key, Match: func(other *framework.PodInfo) bool { return matchesAll(terms, other.Pod) },
+		Domains: topologyKey, Domain: func(n *framework.NodeInfo) (string, bool) { v, ok := n.Node.Labels[topologyKey]; return v, ok },
+	})}
 }
 
 // matchesAll tells whether resolved terms all select pod.

@@ -10,6 +10,7 @@ const scoreKey = Name + "/score"
 
 // weighed are the pod's own preferences: counts by domain times a weight.
 type weighed struct {
+	key    string // of the term
 	counts domains
 	weight int64
 }
@@ -29,9 +30,8 @@ func (s *scoring) Clone() framework.StateData { return s }
 
 // PreScore sums up what draws the pod to a domain or keeps it away.
 func (p *Plugin) PreScore(_ context.Context, cs *framework.CycleState, pod *framework.PodInfo, _ []*framework.NodeInfo) *framework.Status {
-	prefers := len(pod.PreferredAffinity)+len(pod.PreferredAntiAffinity) > 0
 	s := &scoring{}
-	if prefers || !p.ignore {
+	if prefers(pod) || !p.ignore {
 		s.existing = p.drawnBy(pod)
 	}
 	s.own = append(p.weigh(pod.PreferredAffinity, 1), p.weigh(pod.PreferredAntiAffinity, -1)...)
@@ -48,7 +48,7 @@ func (p *Plugin) weigh(terms []framework.WeightedAffinityTerm, sign int64) []wei
 		t := p.resolveTerm(terms[i].AffinityTerm)
 		counts := p.tally([]framework.AffinityTerm{t}, t.TopologyKey)
 		if counts.any() {
-			own = append(own, weighed{counts, sign * terms[i].Weight})
+			own = append(own, weighed{t.Key(), counts, sign * terms[i].Weight})
 		}
 	}
 	return own
@@ -59,20 +59,24 @@ func (p *Plugin) drawnBy(pod *framework.PodInfo) []drawn {
 	namespace := p.labelsOf(pod.Pod.Namespace)
 	var found []drawn
 	for _, g := range p.handle.Snapshot.TermGroups() {
-		var weight int64
-		switch g.Kind {
-		case framework.RequiredAffinity:
-			weight = p.hardWeight
-		case framework.PreferredAffinity:
-			weight = g.Weight
-		case framework.PreferredAntiAffinity:
-			weight = -g.Weight
-		}
-		if weight != 0 && g.Term.Matches(pod.Pod, namespace) {
+		if weight := p.weightOf(g); weight != 0 && g.Term.Matches(pod.Pod, namespace) {
 			found = append(found, drawn{g, weight})
 		}
 	}
 	return found
+}
+
+// weightOf is how much each pod with a term draws those that it selects.
+func (p *Plugin) weightOf(g *framework.TermGroup) int64 {
+	switch g.Kind {
+	case framework.RequiredAffinity:
+		return p.hardWeight
+	case framework.PreferredAffinity:
+		return g.Weight
+	case framework.PreferredAntiAffinity:
+		return -g.Weight
+	}
+	return 0
 }
 
 // Score sums what draws the pod to the node's domains.
@@ -91,6 +95,9 @@ func (p *Plugin) Score(_ context.Context, cs *framework.CycleState, _ *framework
 	}
 	return score, nil
 }
+
+// NormalizesRange has scores of nodes kept from pod to pod: see framework.RangeNormalizer.
+func (*Plugin) NormalizesRange() {}
 
 // NormalizeScore maps the range of the scores to 0..MaxNodeScore.
 func (p *Plugin) NormalizeScore(_ context.Context, _ *framework.CycleState, _ *framework.PodInfo, _ []*framework.NodeInfo, scores []int64) *framework.Status {

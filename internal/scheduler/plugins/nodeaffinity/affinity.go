@@ -4,6 +4,7 @@ package nodeaffinity
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
@@ -48,7 +49,12 @@ func New(h *framework.Handle) (framework.Plugin, error) {
 
 func (*Plugin) Name() string { return Name }
 
-func (*Plugin) Local(*framework.PodInfo) bool { return true }
+// Local but for pods that name their nodes: looking at these is less than keeping
+// results for each.
+func (*Plugin) Local(pod *framework.PodInfo) bool {
+	terms := requiredTerms(pod.Pod)
+	return terms == nil || !slices.ContainsFunc(terms.NodeSelectorTerms, func(t corev1.NodeSelectorTerm) bool { return len(t.MatchFields) > 0 })
+}
 
 var (
 	podMismatch      = framework.NewStatus(framework.UnschedulableAndUnresolvable, "node(s) didn't match Pod's node affinity/selector")

@@ -3,7 +3,10 @@ package nodevolumelimits
 
 import (
 	"context"
+	"encoding/binary"
+	"maps"
 	"slices"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -17,24 +20,60 @@ import (
 const Name = "NodeVolumeLimits"
 
 type Plugin struct {
-	nodes   *client.Informer[*storagev1.CSINode]
-	claims  *client.Informer[*corev1.PersistentVolumeClaim]
-	volumes *client.Informer[*corev1.PersistentVolume]
-	classes *client.Informer[*storagev1.StorageClass]
+	snapshot *framework.Snapshot
+	nodes    *client.Informer[*storagev1.CSINode]
+	claims   *client.Informer[*corev1.PersistentVolumeClaim]
+	volumes  *client.Informer[*corev1.PersistentVolume]
+	classes  *client.Informer[*storagev1.StorageClass]
+	changes  atomic.Int64 // of any of these
 }
 
 func New(h *framework.Handle) (framework.Plugin, error) {
-	return &Plugin{
-		client.Shared[*storagev1.CSINode](h.Cache),
-		client.Shared[*corev1.PersistentVolumeClaim](h.Cache),
-		client.Shared[*corev1.PersistentVolume](h.Cache),
-		client.Shared[*storagev1.StorageClass](h.Cache),
-	}, nil
+	p := &Plugin{
+		snapshot: h.Snapshot,
+		nodes:    client.Shared[*storagev1.CSINode](h.Cache),
+		claims:   client.Shared[*corev1.PersistentVolumeClaim](h.Cache),
+		volumes:  client.Shared[*corev1.PersistentVolume](h.Cache),
+		classes:  client.Shared[*storagev1.StorageClass](h.Cache),
+	}
+	p.nodes.OnChange(func(_, _ *storagev1.CSINode) { p.changes.Add(1) })
+	p.claims.OnChange(func(_, _ *corev1.PersistentVolumeClaim) { p.changes.Add(1) })
+	p.volumes.OnChange(func(_, _ *corev1.PersistentVolume) { p.changes.Add(1) })
+	p.classes.OnChange(func(_, _ *storagev1.StorageClass) { p.changes.Add(1) })
+	return p, nil
 }
 
 func (*Plugin) Name() string { return Name }
 
-func (*Plugin) Local(pod *framework.PodInfo) bool { return !attaches(pod) }
+// Local for pods whose volumes no pod with a node has: only their number counts.
+func (p *Plugin) Local(pod *framework.PodInfo) bool {
+	if !attaches(pod) {
+		return true
+	}
+	return pod.Disks == 0 && !slices.ContainsFunc(pod.Claims, func(name string) bool {
+		return p.snapshot.ClaimUsers[pod.Pod.Namespace+"/"+name] > 0
+	})
+}
+
+// Sign says how many volumes of which drivers the pod brings, and that nothing is to
+// be remembered when anything changes that volumes are counted by.
+func (p *Plugin) Sign(to []byte, pod *framework.PodInfo) []byte {
+	if !attaches(pod) {
+		return to
+	}
+	to = binary.AppendVarint(append(to, 'l'), p.changes.Load())
+	all := map[attached]struct{}{}
+	p.collect(pod, all)
+	counts := map[string]int{}
+	for v := range all {
+		counts[v.driver]++
+	}
+	for _, driver := range slices.Sorted(maps.Keys(counts)) {
+		to = append(binary.AppendUvarint(to, uint64(len(driver))), driver...)
+		to = binary.AppendVarint(to, int64(counts[driver]))
+	}
+	return to
+}
 
 // attaches tells whether a pod has volumes that a driver may attach.
 func attaches(pod *framework.PodInfo) bool {

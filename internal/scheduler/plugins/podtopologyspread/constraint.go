@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"proa/internal/client"
@@ -206,18 +207,38 @@ func (p *Plugin) tallies(pod *framework.PodInfo, constraints []constraint, allKe
 			needed = keys
 		}
 		usable, id := usableNodes(pod.Pod, c)
-		key := strings.Join([]string{Name, pod.Pod.Namespace, c.key, c.selector.String(), strings.Join(needed, ","), id}, "|")
 		namespace, selector, own := pod.Pod.Namespace, c.selector, c.key
-		found[i] = p.handle.Snapshot.Tally(key, func(other *framework.PodInfo) bool {
-			return other.Pod.DeletionTimestamp == nil && other.Pod.Namespace == namespace && selector.Matches(labels.Set(other.Pod.Labels))
-		}, func(n *framework.NodeInfo) (string, bool) {
-			for _, k := range needed {
-				if _, ok := n.Node.Labels[k]; !ok {
-					return "", false
+		found[i] = p.handle.Snapshot.Tally(framework.Rule{
+			Pods: strings.Join([]string{Name, namespace, selector.String()}, "|"), Among: labelsOf(namespace, selector),
+			Match: func(other *framework.PodInfo) bool {
+				return other.Pod.DeletionTimestamp == nil && other.Pod.Namespace == namespace && selector.Matches(labels.Set(other.Pod.Labels))
+			},
+			Domains: strings.Join([]string{Name, own, strings.Join(needed, ","), id}, "|"),
+			Domain: func(n *framework.NodeInfo) (string, bool) {
+				for _, k := range needed {
+					if _, ok := n.Node.Labels[k]; !ok {
+						return "", false
+					}
 				}
-			}
-			return n.Node.Labels[own], usable == nil || usable(n)
+				return n.Node.Labels[own], usable == nil || usable(n)
+			},
 		})
+	}
+	return found
+}
+
+// labelsOf returns the labels that a selector wants with one value.
+func labelsOf(namespace string, selector labels.Selector) []framework.Label {
+	requirements, selectable := selector.Requirements()
+	if !selectable {
+		return nil
+	}
+	var found []framework.Label
+	for i := range requirements {
+		r := &requirements[i]
+		if values := r.ValuesUnsorted(); len(values) == 1 && (r.Operator() == selection.In || r.Operator() == selection.Equals || r.Operator() == selection.DoubleEquals) {
+			found = append(found, framework.Label{Namespace: namespace, Key: r.Key(), Value: values[0]})
+		}
 	}
 	return found
 }

@@ -65,7 +65,27 @@ const byClass = "scheduler-class"
 
 func (*Plugin) Name() string { return Name }
 
-func (*Plugin) Local(pod *framework.PodInfo) bool { return len(pod.Claims) == 0 }
+// Local for claims that are bound to volumes which every node can use.
+func (p *Plugin) Local(pod *framework.PodInfo) bool {
+	return !slices.ContainsFunc(pod.Claims, func(name string) bool { return !p.usableAnywhere(pod.Pod.Namespace, name) })
+}
+
+// Sign has every pod with claims looked at by itself.
+func (p *Plugin) Sign(to []byte, pod *framework.PodInfo) []byte {
+	if len(pod.Claims) > 0 {
+		to = append(to, 'v')
+	}
+	return to
+}
+
+func (p *Plugin) usableAnywhere(namespace, name string) bool {
+	claim, ok := p.claims.Cached(namespace, name)
+	if !ok || !isBound(claim) {
+		return false
+	}
+	volume, ok := p.volumes.Cached("", claim.Spec.VolumeName)
+	return ok && (volume.Spec.NodeAffinity == nil || volume.Spec.NodeAffinity.Required == nil)
+}
 
 func (p *Plugin) wake() {
 	p.mu.Lock()

@@ -25,7 +25,15 @@ func New(h *framework.Handle) (framework.Plugin, error) {
 
 func (*Plugin) Name() string { return Name }
 
-func (*Plugin) Local(pod *framework.PodInfo) bool { return len(pod.Claims) == 0 }
+// Local but for claims that one pod of all may use.
+func (p *Plugin) Local(pod *framework.PodInfo) bool {
+	return !slices.ContainsFunc(pod.Claims, func(name string) bool { return p.oncePod(pod.Pod.Namespace, name) })
+}
+
+func (p *Plugin) oncePod(namespace, name string) bool {
+	claim, ok := p.claims.Cached(namespace, name)
+	return ok && slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteOncePod)
+}
 
 var (
 	diskConflict = framework.NewStatus(framework.Unschedulable, "node(s) had no available disk")
@@ -43,8 +51,7 @@ func (e *exclusive) Clone() framework.StateData { c := *e; return &c }
 func (p *Plugin) PreFilter(_ context.Context, cs *framework.CycleState, pod *framework.PodInfo) (*framework.PreFilterResult, *framework.Status) {
 	e := &exclusive{}
 	for _, name := range pod.Claims {
-		claim, ok := p.claims.Cached(pod.Pod.Namespace, name)
-		if ok && slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteOncePod) {
+		if p.oncePod(pod.Pod.Namespace, name) {
 			key := pod.Pod.Namespace + "/" + name
 			e.claims = append(e.claims, key)
 			e.users += p.handle.Snapshot.ClaimUsers[key]

@@ -3,6 +3,8 @@ package volumezone
 
 import (
 	"context"
+	"encoding/binary"
+	"maps"
 	"slices"
 	"strings"
 
@@ -26,7 +28,18 @@ func New(h *framework.Handle) (framework.Plugin, error) {
 
 func (*Plugin) Name() string { return Name }
 
-func (*Plugin) Local(pod *framework.PodInfo) bool { return len(pod.Claims) == 0 }
+func (*Plugin) Local(*framework.PodInfo) bool { return true }
+
+// Sign says where the pod's volumes are.
+func (p *Plugin) Sign(to []byte, pod *framework.PodInfo) []byte {
+	for _, z := range p.zonesOf(pod) {
+		to = binary.AppendUvarint(append(to, 'z'), uint64(len(z.values)))
+		for _, text := range append([]string{z.key}, z.values...) {
+			to = append(binary.AppendUvarint(to, uint64(len(text))), text...)
+		}
+	}
+	return to
+}
 
 var elsewhere = framework.NewStatus(framework.UnschedulableAndUnresolvable, "node(s) had no available volume zone")
 
@@ -37,6 +50,8 @@ var stable = map[string]string{
 	corev1.LabelTopologyZone:            corev1.LabelTopologyZone,
 	corev1.LabelTopologyRegion:          corev1.LabelTopologyRegion,
 }
+
+var topologyLabels = slices.Sorted(maps.Keys(stable))
 
 // zones are the topology labels of the pod's volumes.
 type zones []zone
@@ -52,6 +67,16 @@ func (z zones) Clone() framework.StateData { return z }
 const zoneSeparator = "__"
 
 func (p *Plugin) PreFilter(_ context.Context, cs *framework.CycleState, pod *framework.PodInfo) (*framework.PreFilterResult, *framework.Status) {
+	found := p.zonesOf(pod)
+	if len(found) == 0 {
+		return nil, framework.NewStatus(framework.Skip)
+	}
+	cs.Write(Name, found)
+	return nil, nil
+}
+
+// zonesOf are the topology labels of a pod's volumes, in a fixed order.
+func (p *Plugin) zonesOf(pod *framework.PodInfo) zones {
 	var found zones
 	for _, name := range pod.Claims {
 		claim, ok := p.claims.Cached(pod.Pod.Namespace, name)
@@ -62,17 +87,13 @@ func (p *Plugin) PreFilter(_ context.Context, cs *framework.CycleState, pod *fra
 		if !ok {
 			continue
 		}
-		for label, key := range stable {
+		for _, label := range topologyLabels {
 			if value, ok := volume.Labels[label]; ok {
-				found = append(found, zone{key, strings.Split(value, zoneSeparator)})
+				found = append(found, zone{stable[label], strings.Split(value, zoneSeparator)})
 			}
 		}
 	}
-	if len(found) == 0 {
-		return nil, framework.NewStatus(framework.Skip)
-	}
-	cs.Write(Name, found)
-	return nil, nil
+	return found
 }
 
 // Filter accepts a node without any topology label: the cluster has no zones.
