@@ -170,7 +170,7 @@ vet: | check-go
 RERUNS    := build/reruns.txt
 GOTESTSUM := build/tools/gotestsum
 run_tests  = $(CURDIR)/$(GOTESTSUM) --format pkgname --format-hide-empty-pkg --hide-summary=skipped --rerun-fails=1 --rerun-fails-max-failures=3 \
-	--rerun-fails-report=$(RERUNS).now --packages="$(1)" -- -trimpath $(2) && { cat $(RERUNS).now >>$(RERUNS) 2>/dev/null || true; rm -f $(RERUNS).now; }
+	--rerun-fails-report=$(RERUNS).now --packages="$(1)" -- -trimpath $(2) && if [ -e $(RERUNS).now ]; then cat $(RERUNS).now >>$(RERUNS); rm $(RERUNS).now; fi
 
 $(GOTESTSUM): tools/go.mod | check-go
 	@mkdir -p $(@D)

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/google/renameio/v2"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
@@ -182,7 +183,7 @@ func (a *agent) introduce(ctx context.Context) error {
 		a.notice = "the cluster's authority is trusted because the token vouches for it; --token-ca-cert-hash would pin it"
 		slog.WarnContext(ctx, a.notice)
 	}
-	if err := replaceFile(a.Layout.authorityFile(), ca); err != nil {
+	if err := renameio.WriteFile(a.Layout.authorityFile(), ca, 0o600); err != nil {
 		return err
 	}
 	catalogue := builtin.Catalogue()
@@ -217,7 +218,7 @@ func (a *agent) writeKubeconfig() error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(a.Layout.Kubeconfig(), data)
+	return renameio.WriteFile(a.Layout.Kubeconfig(), data, 0o600)
 }
 
 // run starts the node and keeps it.

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/utils/clock"
@@ -130,10 +131,11 @@ func (cp *controlPlane) asController(name string) client.API {
 	return cp.As(serviceaccount.MakeUsername("kube-system", name), serviceaccount.MakeGroupNames("kube-system")...)
 }
 
-// newKubeletClient returns the client for requests of the control plane to node agents.
-func newKubeletClient(config *tls.Config) *http.Client {
+// newKubeletClient returns the client for requests of the control plane to node
+// agents, which dial reaches; nil: directly.
+func newKubeletClient(config *tls.Config, dial utilnet.DialFunc) *http.Client {
 	return &http.Client{
-		Transport:     &http.Transport{TLSClientConfig: config.Clone(), MaxIdleConnsPerHost: 8}, // many nodes may share an address
+		Transport:     &http.Transport{TLSClientConfig: config.Clone(), DialContext: dial, MaxIdleConnsPerHost: 8}, // many nodes may share an address
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }

@@ -49,7 +49,7 @@ func openControlPlane(ctx context.Context, l Layout, s Settings, authority *pki.
 		return nil, fmt.Errorf("API server: %w", err)
 	}
 	config.Server.Metrics = prometheus.NewRegistry()
-	cp := &controlPlane{metrics: config.Server.Metrics, settings: s, authority: authority, kubeletClient: newKubeletClient(config.Server.Kubelet.KubeletTLS)}
+	cp := &controlPlane{metrics: config.Server.Metrics, settings: s, authority: authority, kubeletClient: newKubeletClient(config.Server.Kubelet.KubeletTLS, config.Egress.Cluster)}
 	cp.ControlPlane, err = controlplane.Open(ctx, config)
 	if err == nil {
 		cp.Components = map[string]controlplane.ComponentCheck{

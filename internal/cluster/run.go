@@ -7,8 +7,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
 
+	"github.com/google/renameio/v2"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -158,20 +158,11 @@ func writeAdminKubeconfig(o Options, s Settings, authority *pki.Authority) error
 		return err
 	}
 	if o.Copy != "" {
-		if err := replaceFile(o.Copy, data); err != nil {
+		if err := renameio.WriteFile(o.Copy, data, 0o600); err != nil {
 			return err
 		}
 	}
-	return replaceFile(l.Kubeconfig(), data)
-}
-
-// replaceFile writes a file that only its owner may read, atomically.
-func replaceFile(path string, data []byte) error {
-	tmp := path + ".new"
-	if err := os.WriteFile(tmp, data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(tmp, path)
+	return renameio.WriteFile(l.Kubeconfig(), data, 0o600)
 }
 
 func summarize(l Layout, s Settings, o Options) Summary {

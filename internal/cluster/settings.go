@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/renameio/v2"
 	"github.com/vishvananda/netlink"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -318,11 +319,7 @@ func (s Settings) save(l Layout) error {
 	if err != nil {
 		return err
 	}
-	tmp := l.SettingsFile() + ".new"
-	if err := os.WriteFile(tmp, append(data, '\n'), 0o600); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, l.SettingsFile()); err != nil {
+	if err := renameio.WriteFile(l.SettingsFile(), append(data, '\n'), 0o600); err != nil {
 		return err
 	}
 	return l.announce()

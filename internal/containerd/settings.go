@@ -15,6 +15,7 @@ import (
 	"strings"
 	"text/template"
 
+	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 
 	"proa/internal/payload"
@@ -85,11 +86,10 @@ func (r *Runtime) writeSettings(settings []byte) (string, error) {
 			}
 		}
 	}
-	temporary := strings.TrimSuffix(path, ".toml") + ".new"
-	if err := os.WriteFile(temporary, settings, 0o600); err != nil {
+	if err := renameio.WriteFile(path, settings, 0o600); err != nil {
 		return "", fmt.Errorf("write containerd's configuration: %w", err)
 	}
-	return path, os.Rename(temporary, path)
+	return path, nil
 }
 
 // overlayWorks tries an overlay mount below dir: some file systems cannot hold its upper layer.

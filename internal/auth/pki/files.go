@@ -4,10 +4,10 @@ import (
 	"crypto/ecdsa"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+
+	"github.com/google/renameio/v2"
 )
 
 func encodeBlock(kind string, der []byte) []byte {
@@ -69,14 +69,5 @@ func readCA(certFile, keyFile string) (*CA, error) {
 
 // writeFile replaces path whole, so that a crash leaves the old or the new content.
 func writeFile(path string, content []byte, mode os.FileMode) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
-	_, writeErr := tmp.Write(content)
-	if err := errors.Join(writeErr, tmp.Chmod(mode), tmp.Sync(), tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), path)
+	return renameio.WriteFile(path, content, mode, renameio.WithStaticPermissions(mode))
 }

@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/renameio/v2"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -134,11 +135,7 @@ func (k *Certificate) take(certPEM, keyPEM []byte) error {
 	if err != nil {
 		return fmt.Errorf("the certificate that was issued: %w", err)
 	}
-	file := k.c.File + ".new"
-	if err := os.WriteFile(file, slices.Concat(certPEM, keyPEM), 0o600); err != nil {
-		return err
-	}
-	if err := os.Rename(file, k.c.File); err != nil {
+	if err := renameio.WriteFile(k.c.File, slices.Concat(certPEM, keyPEM), 0o600); err != nil {
 		return err
 	}
 	k.mu.Lock()

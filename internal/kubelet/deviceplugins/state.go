@@ -1,15 +1,12 @@
 package deviceplugins
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"proa/internal/kubelet/checkpoint"
 )
 
 // state is what the file holds.
@@ -21,16 +18,9 @@ type state struct {
 // load takes over what is in the file. Its resources are gone until their plugins
 // register again.
 func (m *Manager) load() error {
-	data, err := os.ReadFile(m.file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
 	var s state
-	if err := json.Unmarshal(data, &s); err != nil {
-		return fmt.Errorf("read %s: %w", m.file, err)
+	if err := checkpoint.Load(m.file, &s); err != nil {
+		return err
 	}
 	for name, ids := range s.Resources {
 		p := &plugin{name: name, devices: map[string]*pluginapi.Device{}, gone: m.c.Clock.Now()}
@@ -45,7 +35,6 @@ func (m *Manager) load() error {
 	return nil
 }
 
-// save writes the file, all of it or nothing.
 func (m *Manager) save() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -56,16 +45,5 @@ func (m *Manager) save() error {
 		}
 		slices.Sort(s.Resources[name])
 	}
-	data, err := json.Marshal(s)
-	if err != nil {
-		return fmt.Errorf("save devices: %w", err)
-	}
-	next := m.file + ".new"
-	if err := os.WriteFile(next, data, 0o600); err != nil {
-		return fmt.Errorf("save devices: %w", err)
-	}
-	if err := os.Rename(next, m.file); err != nil {
-		return fmt.Errorf("save devices: %w", err)
-	}
-	return nil
+	return checkpoint.Save(m.file, s)
 }

@@ -2,13 +2,10 @@ package dra
 
 import (
 	"cmp"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 	"sync"
+
+	"proa/internal/kubelet/checkpoint"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -158,16 +155,9 @@ func (m *Manager) drop(c *claim, pod types.UID) {
 
 func (m *Manager) load() error {
 	m.claims = map[types.UID]*claim{}
-	data, err := os.ReadFile(m.file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
 	var list []*claim
-	if err := json.Unmarshal(data, &list); err != nil {
-		return fmt.Errorf("read %s: %w", m.file, err)
+	if err := checkpoint.Load(m.file, &list); err != nil {
+		return err
 	}
 	for _, c := range list {
 		m.claims[c.UID] = c
@@ -175,7 +165,6 @@ func (m *Manager) load() error {
 	return nil
 }
 
-// save writes the state to the file, all of it or nothing.
 func (m *Manager) save() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -184,16 +173,5 @@ func (m *Manager) save() error {
 		list = append(list, c)
 	}
 	slices.SortFunc(list, func(a, b *claim) int { return cmp.Compare(a.UID, b.UID) })
-	data, err := json.Marshal(list)
-	if err != nil {
-		return fmt.Errorf("save claims: %w", err)
-	}
-	next := m.file + ".new"
-	if err := os.WriteFile(next, data, 0o600); err != nil {
-		return fmt.Errorf("save claims: %w", err)
-	}
-	if err := os.Rename(next, m.file); err != nil {
-		return fmt.Errorf("save claims: %w", err)
-	}
-	return nil
+	return checkpoint.Save(m.file, list)
 }

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+
+	"github.com/google/renameio/v2"
 )
 
 // conflistName sorts first: a runtime takes the first file of the directory.
@@ -56,9 +58,5 @@ func (n *Network) writeConflist(mtu int) error {
 	if err := os.MkdirAll(n.c.CNIDir, 0o755); err != nil {
 		return err
 	}
-	temporary := filepath.Join(n.c.CNIDir, ".proa.tmp")
-	if err := os.WriteFile(temporary, want, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(temporary, path)
+	return renameio.WriteFile(path, want, 0o644)
 }
