@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"slices"
@@ -9,24 +8,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	upstream "k8s.io/apiserver/pkg/admission"
-	policyconfig "k8s.io/apiserver/pkg/admission/plugin/policy/config"
 	"k8s.io/apiserver/pkg/apis/apiserver/install"
 	"sigs.k8s.io/yaml"
 )
 
 // configured are upstream's plugins that take a configuration.
 var configured = []string{
-	"EventRateLimit", "ImagePolicyWebhook", mutatingPolicies, "MutatingAdmissionWebhook", "PodNodeSelector", "PodSecurity",
-	"PodTolerationRestriction", validatingPolicies, "ValidatingAdmissionWebhook",
+	"EventRateLimit", "ImagePolicyWebhook", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "PodNodeSelector", "PodSecurity",
+	"PodTolerationRestriction", "ResourceQuota", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook",
 }
 
-const (
-	mutatingPolicies   = "MutatingAdmissionPolicy"
-	validatingPolicies = "ValidatingAdmissionPolicy"
-)
-
 // ErrStaticManifests is that policies or webhooks shall be read from a directory
-// (KEP-5793): they are not, as in upstream's server whose gate is off.
+// (KEP-5793) while the gate of that is off.
 var ErrStaticManifests error = field.Forbidden(field.NewPath("staticManifestsDir"), "staticManifestsDir requires the ManifestBasedAdmissionControlConfig feature gate to be enabled")
 
 // Configurations are the documents of plugins, by their names.
@@ -54,28 +47,7 @@ func ReadConfigurations(file string) (Configurations, error) {
 			return nil, fmt.Errorf("--admission-control-config-file: %s: %w", name, err)
 		}
 	}
-	return c, c.checkPolicies()
-}
-
-// checkPolicies reads the documents of policies, which say nothing but where they lie.
-func (c Configurations) checkPolicies() error {
-	for _, p := range []struct {
-		name string
-		load func(io.Reader) (policyconfig.PolicyConfig, error)
-	}{{mutatingPolicies, policyconfig.LoadMutatingConfig}, {validatingPolicies, policyconfig.LoadValidatingConfig}} {
-		document, ok := c[p.name]
-		if !ok {
-			continue
-		}
-		config, err := p.load(bytes.NewReader(document))
-		if err == nil && config.StaticManifestsDir != "" {
-			err = ErrStaticManifests
-		}
-		if err != nil {
-			return fmt.Errorf("couldn't init admission plugin %q: %w", p.name, err)
-		}
-	}
-	return nil
+	return c, nil
 }
 
 // pluginDocument reads the strict document of a plugin into what it describes.

@@ -164,7 +164,8 @@ func ordered(c Config) []plugin {
 	for _, p := range slices.Concat(c.Policies, c.Webhooks) {
 		list = append(list, plugin{plugin: p})
 	}
-	return append(list, plugin{plugin: ResourceQuota{c.Clock}}, plugin{plugin: AlwaysDeny{}, off: true})
+	quotas := reads(c, "ResourceQuota", false, func(document []byte) (ResourceQuota, error) { return NewResourceQuota(document, c.Clock) })
+	return append(list, quotas, plugin{plugin: AlwaysDeny{}, off: true})
 }
 
 // elsewhere are the plugins that come with the configuration; disabling them is no

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -13,13 +14,12 @@ import (
 )
 
 // NodeDeclaredFeatureValidator refuses a change of a pod that its node has not
-// declared it can make (KEP-5328): the resize of a container that runs before the others.
+// declared it can make (KEP-5328): the resize of a container that runs before the
+// others, and that of the pod as a whole.
 type NodeDeclaredFeatureValidator struct{ Store *store.Store }
 
 // Name is upstream's.
 func (NodeDeclaredFeatureValidator) Name() string { return "NodeDeclaredFeatureValidator" }
-
-const resizesInitContainers = "InPlacePodVerticalScalingInitContainers"
 
 // Validate looks at pods that have a node.
 func (p NodeDeclaredFeatureValidator) Validate(_ context.Context, a *Attributes) error {
@@ -28,17 +28,35 @@ func (p NodeDeclaredFeatureValidator) Validate(_ context.Context, a *Attributes)
 	}
 	pod, ok := a.Object.(*corev1.Pod)
 	old, wasPod := a.OldObject.(*corev1.Pod)
-	if !ok || !wasPod || pod.Spec.NodeName == "" || !resizesInit(pod, old) {
+	if !ok || !wasPod || pod.Spec.NodeName == "" {
+		return nil
+	}
+	required := featuresOfResize(pod, old)
+	if len(required) == 0 {
 		return nil
 	}
 	node, err := nodeOfResize(p.Store, a, pod)
 	if err != nil {
 		return err
 	}
-	if !slices.Contains(node.Status.DeclaredFeatures, resizesInitContainers) {
-		return a.forbidden(fmt.Errorf("pod update requires features %s which are not available on node %q", resizesInitContainers, node.Name))
+	missing := slices.DeleteFunc(required, func(f string) bool { return slices.Contains(node.Status.DeclaredFeatures, f) })
+	if len(missing) > 0 {
+		return a.forbidden(fmt.Errorf("pod update requires features %s which are not available on node %q", strings.Join(missing, ", "), node.Name))
 	}
 	return nil
+}
+
+// featuresOfResize are what a node must be able to do for a change of resources,
+// in upstream's order.
+func featuresOfResize(pod, old *corev1.Pod) []string {
+	var required []string
+	if (pod.Spec.Resources != nil || old.Spec.Resources != nil) && !apiequality.Semantic.DeepEqual(pod.Spec.Resources, old.Spec.Resources) {
+		required = append(required, "InPlacePodLevelResourcesVerticalScaling")
+	}
+	if resizesInit(pod, old) {
+		required = append(required, "InPlacePodVerticalScalingInitContainers")
+	}
+	return required
 }
 
 // resizesInit says that the resources of a container change that runs once, before

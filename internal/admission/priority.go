@@ -13,7 +13,8 @@ import (
 	"proa/internal/store"
 )
 
-// Priority resolves the priority class of a pod, and keeps the default class unique.
+// Priority resolves the priority class of a pod, or of a group of pods, and keeps the
+// default class unique.
 type Priority struct{ Store *store.Store }
 
 func (Priority) Name() string { return "Priority" }
@@ -23,7 +24,7 @@ var priorityClasses = schema.GroupResource{Group: schedulingv1.GroupName, Resour
 func (p Priority) Admit(_ context.Context, a *Attributes) error {
 	pod, ok := a.podWritten()
 	if !ok {
-		return nil
+		return p.admitGroup(a)
 	}
 	switch a.Operation {
 	case admissionv1.Create:
@@ -42,35 +43,49 @@ func (p Priority) Admit(_ context.Context, a *Attributes) error {
 }
 
 func (p Priority) resolve(a *Attributes, pod *corev1.Pod) error {
-	value, policy := int32(0), corev1.PreemptLowerPriority
+	found, err := p.established(a, pod.Spec.PriorityClassName)
+	if err != nil {
+		return err
+	}
+	if given := pod.Spec.Priority; given != nil && *given != found.value {
+		return a.forbidden(fmt.Errorf("the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name", *given, found.value))
+	}
+	if given := pod.Spec.PreemptionPolicy; given != nil && *given != found.policy {
+		return a.forbidden(fmt.Errorf("the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission controller computed %s from the given PriorityClass name", *given, found.policy))
+	}
+	pod.Spec.PriorityClassName, pod.Spec.Priority, pod.Spec.PreemptionPolicy = found.class, &found.value, &found.policy
+	return nil
+}
+
+// established is what a priority class says, or the want of one.
+type established struct {
+	class  string
+	value  int32
+	policy corev1.PreemptionPolicy
+}
+
+// established looks a class up by its name, or takes the default class.
+func (p Priority) established(a *Attributes, name string) (established, error) {
 	sn := p.Store.Snapshot()
-	var class *schedulingv1.PriorityClass
-	if name := pod.Spec.PriorityClassName; name != "" {
+	class := defaultPriority(sn)
+	if name != "" {
 		var err error
 		class, err = find[*schedulingv1.PriorityClass](sn, priorityClasses, "", name)
 		if apierrors.IsNotFound(err) {
-			return a.forbidden(fmt.Errorf("no PriorityClass with name %v was found", name))
+			return established{}, a.forbidden(fmt.Errorf("no PriorityClass with name %v was found", name))
 		}
 		if err != nil {
-			return err
+			return established{}, err
 		}
-	} else if class = defaultPriority(sn); class != nil {
-		pod.Spec.PriorityClassName = class.Name
 	}
+	found := established{policy: corev1.PreemptLowerPriority}
 	if class != nil {
-		value = class.Value
+		found.class, found.value = class.Name, class.Value
 		if class.PreemptionPolicy != nil {
-			policy = *class.PreemptionPolicy
+			found.policy = *class.PreemptionPolicy
 		}
 	}
-	if given := pod.Spec.Priority; given != nil && *given != value {
-		return a.forbidden(fmt.Errorf("the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name", *given, value))
-	}
-	if given := pod.Spec.PreemptionPolicy; given != nil && *given != policy {
-		return a.forbidden(fmt.Errorf("the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission controller computed %s from the given PriorityClass name", *given, policy))
-	}
-	pod.Spec.Priority, pod.Spec.PreemptionPolicy = &value, &policy
-	return nil
+	return found, nil
 }
 
 // defaultPriority returns the class marked as default, the lowest of several.

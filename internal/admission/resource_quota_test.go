@@ -3,15 +3,19 @@ package admission
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	"proa/internal/auth/authtest"
 	"proa/internal/store"
@@ -139,6 +143,91 @@ func TestOverheadCountsInQuotas(t *testing.T) {
 	p := pod(resources(list("cpu", "100m"), list("memory", "1Gi")), func(p *corev1.Pod) { p.Spec.RuntimeClassName = new("vm") })
 	checkError(t, w.run(t, write{obj: p}.attributes(t), false),
 		`pods "p" is forbidden: exceeded quota: q, requested: requests.cpu=200m, used: requests.cpu=0, limited: requests.cpu=150m`)
+}
+
+// Upstream's limitedResources: what they name needs a quota that covers it.
+func TestWhatIsLimitedNeedsAQuota(t *testing.T) {
+	const configuration = `{apiVersion: apiserver.config.k8s.io/v1, kind: ResourceQuotaConfiguration, limitedResources: [
+		{resource: pods, matchContains: [nvidia.com/], matchScopes: [{scopeName: PriorityClass, operator: In, values: [cluster-services]}]},
+		{resource: persistentvolumeclaims, matchContains: [.storageclass.storage.k8s.io/requests.storage, persistentvolumeclaims]},
+		{apiGroup: apps, resource: deployments, matchContains: [count/deployments]}]}`
+	gpu := resources(list("nvidia.com/gpu", "1", "nvidia.com/mig", "1"), list("nvidia.com/gpu", "1", "nvidia.com/mig", "1"))
+	none := resources(list("nvidia.com/gpu", "0"), nil)
+	important := func(p *corev1.Pod) { p.Spec.PriorityClassName = "cluster-services" }
+	ofClass := func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = new("fast") }
+	scope := func(q *corev1.ResourceQuota) {
+		q.Spec.ScopeSelector = &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{
+			{ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: corev1.ScopeSelectorOpExists}}}
+	}
+	deadline := func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = new(int64(9)) }
+	terminating := func(q *corev1.ResourceQuota) {
+		q.Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}
+	}
+	const uncovered = "insufficient quota to match these scopes: [{PriorityClass In [cluster-services]}]"
+	tests := []struct {
+		name  string
+		quota *corev1.ResourceQuota
+		write
+		want string
+	}{
+		{"of what is not limited", nil, write{obj: pod(none)}, ""},
+		{"of what is, without a quota", nil, write{obj: pod(gpu)},
+			`pods "p" is forbidden: insufficient quota to consume: requests.nvidia.com/gpu,requests.nvidia.com/mig`},
+		{"with a quota of half of it", quotaOf(list("requests.nvidia.com/gpu", "1")), write{obj: pod(gpu)},
+			`pods "p" is forbidden: insufficient quota to consume: requests.nvidia.com/mig`},
+		{"with quotas of all", quotaOf(list("requests.nvidia.com/gpu", "1", "requests.nvidia.com/mig", "1")), write{obj: pod(gpu)}, ""},
+		{"with a quota of other pods", quotaOf(list("requests.nvidia.com/gpu", "1", "requests.nvidia.com/mig", "1"), terminating), write{obj: pod(gpu)},
+			`pods "p" is forbidden: insufficient quota to consume: requests.nvidia.com/gpu,requests.nvidia.com/mig`},
+		{"what a quota demands is missed first", quotaOf(list("cpu", "1")), write{obj: pod(gpu)}, `pods "p" is forbidden: failed quota: q: must specify cpu for: c`},
+		{"a priority without a quota", nil, write{obj: pod(important)}, uncovered},
+		{"a priority that a quota names", quotaOf(list("pods", "1"), scope), write{obj: pod(important)}, ""},
+		{"a priority that a quota of other things names", quotaOf(list("persistentvolumeclaims", "1"), scope), write{obj: pod(important)}, ""},
+		{"a priority that no quota names", quotaOf(list("pods", "1")), write{obj: pod(important)}, uncovered},
+		{"a claim", nil, write{obj: claim("1Gi", ofClass)},
+			`persistentvolumeclaims "c" is forbidden: insufficient quota to consume: count/persistentvolumeclaims,fast.storageclass.storage.k8s.io/persistentvolumeclaims,fast.storageclass.storage.k8s.io/requests.storage,persistentvolumeclaims`},
+		{"a claim that grows not", nil, write{obj: claim("1Gi", ofClass), old: claim("1Gi", ofClass)}, ""},
+		{"an object of another group", nil, write{obj: &appsv1.Deployment{ObjectMeta: meta("ns", "d")}},
+			`deployments.apps "d" is forbidden: insufficient quota to consume: count/deployments.apps`},
+		{"a pod that comes under a quota", quotaOf(list("pods", "2"), terminating), write{obj: pod(gpu, deadline), old: pod(gpu)},
+			`pods "p" is forbidden: insufficient quota to consume: requests.nvidia.com/gpu,requests.nvidia.com/mig`},
+		{"a pod that uses no more", nil, write{obj: pod(gpu, deadline), old: pod(gpu)}, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			there := []store.Object{&schedulingv1.PriorityClass{ObjectMeta: meta("", "cluster-services"), Value: 9}}
+			if tt.quota != nil {
+				there = append(there, tt.quota)
+			}
+			w := newWorld(t, func(c *Config) { c.Configurations = Configurations{"ResourceQuota": asJSON(t, configuration)} }, there...)
+			checkError(t, w.run(t, tt.attributes(t), false), tt.want)
+		})
+	}
+}
+
+// asJSON is a document as it comes out of the file that holds those of all plugins.
+func asJSON(t *testing.T, document string) []byte {
+	t.Helper()
+	data, err := yaml.YAMLToJSON([]byte(document))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func TestTheConfigurationOfQuotasIsChecked(t *testing.T) {
+	for document, want := range map[string]string{
+		"{apiVersion: apiserver.config.k8s.io/v1, kind: ResourceQuotaConfiguration, limitedResources: [{resource: pods}]}":                   "",
+		"{apiVersion: resourcequota.admission.k8s.io/v1beta1, kind: Configuration}":                                                          "",
+		"{apiVersion: resourcequota.admission.k8s.io/v1alpha1, kind: Configuration}":                                                         "",
+		"{apiVersion: apiserver.config.k8s.io/v1, kind: ResourceQuotaConfiguration, limitedResources: [{resource: pods}, {apiGroup: apps}]}": "limitedResources[1].resource: Required value",
+		"{apiVersion: apiserver.config.k8s.io/v1, kind: ResourceQuotaConfiguration, limited: []}":                                            `unknown field "limited"`,
+		"{apiVersion: apiserver.config.k8s.io/v2, kind: ResourceQuotaConfiguration}":                                                         `no kind "ResourceQuotaConfiguration" is registered for version "apiserver.config.k8s.io/v2"`,
+	} {
+		_, err := NewResourceQuota(asJSON(t, document), nil)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", document, err, want)
+		}
+	}
 }
 
 func TestAQuotaIsNeverOverdrawn(t *testing.T) {

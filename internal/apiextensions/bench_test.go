@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa/internal/client"
@@ -110,6 +111,50 @@ func BenchmarkUpdate(b *testing.B) {
 		u.Object["spec"].(map[string]any)["replicas"] = int64(i % 5)
 		if obj, err = api.Update(w.ctx, ref, u, metav1.UpdateOptions{}); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkApply is BenchmarkUpdate by server-side apply of a configuration that changes one field.
+func BenchmarkApply(b *testing.B) {
+	w := newWorld(b)
+	w.establish(definition(b, "Namespaced", usual))
+	api := w.registry.As(&user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup}})
+	ref := client.Ref{Resource: widgets("v1"), Namespace: "default", Name: "a"}
+	var bodies [5][]byte
+	for i := range bodies {
+		u := usualWidget(b)
+		u.Object["spec"].(map[string]any)["replicas"] = int64(i)
+		bodies[i], _ = u.MarshalJSON()
+	}
+	defer measure(b)()
+	for i := 0; b.Loop(); i++ {
+		if _, err := api.Patch(w.ctx, ref, types.ApplyPatchType, bodies[i%5], metav1.PatchOptions{FieldManager: "bench"}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkSelect lists the one of 50 000 objects that a field selector names.
+func BenchmarkSelect(b *testing.B) {
+	w := newWorld(b)
+	w.establish(definition(b, "Namespaced", usual+"selectableFields: [{jsonPath: .spec.image}]\n"))
+	api := w.registry.As(&user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup}})
+	ref := client.Ref{Resource: widgets("v1"), Namespace: "default"}
+	template := usualWidget(b)
+	for i := range 50_000 {
+		u := template.DeepCopy()
+		u.SetName("w" + strconv.Itoa(i))
+		u.Object["spec"].(map[string]any)["image"] = "image" + strconv.Itoa(i)
+		if _, err := api.Create(w.ctx, ref, u, metav1.CreateOptions{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	defer measure(b)()
+	for b.Loop() {
+		list, err := api.List(w.ctx, ref, metav1.ListOptions{FieldSelector: "spec.image=image777"})
+		if err != nil || len(list.Items) != 1 {
+			b.Fatal(list, err)
 		}
 	}
 }

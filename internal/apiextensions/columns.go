@@ -16,6 +16,10 @@ import (
 	"proa/internal/apis"
 )
 
+// longestPath is the longest JSON path that is parsed: the parser goes a call deeper with
+// every character, and some megabytes of them would end the process.
+const longestPath = 10_000
+
 // reader finds the value at a JSON path of an object. Simple paths, nearly all
 // there are, take no reflection.
 type reader struct {
@@ -23,26 +27,37 @@ type reader struct {
 
 	mu   sync.Mutex         // guards path, which keeps state while it searches
 	path *jsonpath.JSONPath // nil where fields do
+	loop string             // the path as it is written, where it has a loop
 }
 
 func newReader(path string) (*reader, error) {
 	if fields := strings.Split(path, "."); fields[0] == "" && len(fields) > 1 && !strings.ContainsAny(path, `[]'"*@?\(){}: `) && !strings.Contains(path, "..") {
 		return &reader{fields: fields[1:]}, nil
 	}
+	if len(path) > longestPath {
+		return nil, fmt.Errorf("a JSON path of %d characters is too long", len(path))
+	}
+	parsed, err := parsePath(path)
+	if strings.Contains(path, "range") {
+		return &reader{loop: path}, err
+	}
+	return &reader{path: parsed}, err
+}
+
+func parsePath(path string) (*jsonpath.JSONPath, error) {
 	p := jsonpath.New("")
 	p.AllowMissingKeys(true)
-	return &reader{path: p}, p.Parse("{" + path + "}")
+	return p, p.Parse("{" + path + "}")
 }
 
 func (r *reader) value(object map[string]any) any {
-	if r.path != nil {
+	switch {
+	case r.loop != "":
+		return looped(r.loop, object)
+	case r.path != nil:
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		results, err := r.path.FindResults(object)
-		if err != nil || len(results) == 0 || len(results[0]) == 0 {
-			return nil
-		}
-		return results[0][0].Interface()
+		return first(r.path, object)
 	}
 	var value any = object
 	for _, name := range r.fields {
@@ -55,27 +70,27 @@ func (r *reader) value(object map[string]any) any {
 	return value
 }
 
-// fields are what a field selector may match.
-func (v *version) fields() map[string]func(apis.Object) string {
-	out := map[string]func(apis.Object) string{}
-	for _, f := range v.spec.SelectableFields {
-		read, err := newReader(f.JSONPath)
-		if err != nil {
-			continue // validation lets no such path pass
-		}
-		out[strings.TrimPrefix(f.JSONPath, ".")] = func(obj apis.Object) string {
-			loaded, err := v.load(obj)
-			if err != nil {
-				return ""
-			}
-			value := read.value(loaded.(*unstructured.Unstructured).Object)
-			if value == nil {
-				return ""
-			}
-			return fmt.Sprint(value)
-		}
+func first(path *jsonpath.JSONPath, object map[string]any) any {
+	results, err := path.FindResults(object)
+	if err != nil || len(results) == 0 || len(results[0]) == 0 {
+		return nil
 	}
-	return out
+	return results[0][0].Interface()
+}
+
+// looped is what a path with a loop finds first. A loop takes its parser apart, so that every
+// search has one of its own, and panics over what is null or missing: there it finds nothing.
+func looped(path string, object map[string]any) (value any) {
+	defer func() {
+		if recover() != nil {
+			value = nil
+		}
+	}()
+	parsed, err := parsePath(path)
+	if err != nil {
+		return nil
+	}
+	return first(parsed, object)
 }
 
 type column struct {

@@ -12,6 +12,7 @@ func FuzzColumn(f *testing.F) {
 	for _, path := range []string{
 		".spec.a", ".spec.b[0].c", ".spec.b[*].c", ".spec.b[?(@.c=='x')].c", "..c", ".spec.b[-1]", ".spec.b[0:2:1]", ".spec['a','b']", ".spec.missing.more",
 		`.metadata.annotations.a\.b/c`, ".spec.b[?(@.c>1)]", ".", "", ".spec.b[5]", `.spec["a"]`, "[*]", ".spec.*", ".spec.b[?(@.c)]", ".spec.null", ".spec.null.x", ".spec.b[?(@.null==null)]",
+		".spec range .b}{.c}{end", ".spec range .missing}{[0]}{end", ".spec range .null}{@}{end", ".spec.a}{.b",
 	} {
 		f.Add(path, `{"spec": {"a": 1, "null": null, "b": [{"c": "x"}, {"c": null}, null, 1, "s", []]}, "metadata": {"annotations": {"a.b/c": "d"}}}`)
 	}

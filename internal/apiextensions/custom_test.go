@@ -1,9 +1,12 @@
 package apiextensions_test
 
 import (
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"errors"
+	"strings"
 	"testing"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -340,3 +343,60 @@ selectableFields: [{jsonPath: .spec.colour}, {jsonPath: .spec.size}]
 }
 
 type crd = apiextensionsv1.CustomResourceDefinition
+
+func TestADefaultIsSelectedInObjectsThatAreOlder(t *testing.T) {
+	w := newWorld(t)
+	properties := "colour: {type: string}\nform: {type: object, properties: {edges: {type: integer}}}\nedge: {type: object, properties: {width: {type: integer}}}"
+	w.establish(definition(t, "Namespaced", spec(properties)+"\nselectableFields: [{jsonPath: .spec.colour}, {jsonPath: .spec.form.edges}, {jsonPath: .spec.edge.width}]\n"))
+	for name, manifest := range map[string]string{"a": "spec: {colour: blue}", "b": "spec: {form: {}}", "c": "spec: {colour: grey, form: {edges: 4}}"} {
+		if _, err := w.in("v1", "default").Create(w.ctx, widget(t, name, manifest), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.update("widgets.example.com", func(crd *apiextensionsv1.CustomResourceDefinition) {
+		fields := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties
+		for name, def := range map[string]string{"colour": `"grey"`, "edge": `{"width": 2}`} {
+			field := fields[name]
+			field.Default = &apiextensionsv1.JSON{Raw: []byte(def)}
+			fields[name] = field
+		}
+		edges := fields["form"].Properties["edges"]
+		edges.Default = &apiextensionsv1.JSON{Raw: []byte("4")}
+		fields["form"].Properties["edges"] = edges
+	})
+	for selector, want := range map[string]string{
+		"spec.colour=grey": "bc", "spec.colour=": "", "spec.colour!=grey": "a", "spec.form.edges=4": "bc", "spec.form.edges=": "a", "spec.edge.width=2": "abc",
+	} {
+		list, err := w.in("v1", "default").List(w.ctx, metav1.ListOptions{FieldSelector: selector})
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := ""
+		for _, item := range list.Items {
+			names += item.GetName()
+		}
+		if names != want {
+			t.Errorf("%s selects %q, want %q", selector, names, want)
+		}
+	}
+}
+
+// TestABadLabelIsToldAsOftenAsByUpstream: twice for all kinds and once more for
+// custom resources, but once in the message.
+func TestABadLabelIsToldAsOftenAsByUpstream(t *testing.T) {
+	w := newWorld(t)
+	w.establish(definition(t, "Namespaced", spec(size)))
+	w.create("spec: {size: 1}")
+	_, err := w.merge("{metadata: {labels: {a: 'not a label'}}}")
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		t.Fatal(err)
+	}
+	told := status.Status()
+	if n := strings.Count(told.Message, "metadata.labels"); n != 1 || len(told.Details.Causes) != 3 {
+		t.Errorf("%d times in the message, causes %v", n, told.Details.Causes)
+	}
+	for _, cause := range told.Details.Causes {
+		wantText(t, cause.Field, "metadata.labels")
+	}
+}

@@ -216,6 +216,10 @@ embedded: {type: object, x-kubernetes-embedded-resource: true, properties: {spec
 	v2 := w.fetch("/openapi/v2", "application/json")
 	model = dig(v2, "definitions", "com.example.v1.Widget")
 	wantText(t, dig(model, "properties", "spec", "properties", "choice"), `{}`)
+	wantText(t, dig(model, "properties", "spec", "properties", "colour"), `{"type":"string"}`)
+	for _, name := range []string{"Widget", "WidgetList"} {
+		wantText(t, dig(v2, "definitions", "com.example.v1."+name, "x-kubernetes-selectable-fields"), `[{"fieldPath":"spec.colour"}]`)
+	}
 	if dig(model, "properties", "metadata") == nil || dig(v2, "paths", "/apis/example.com/v1/namespaces/{namespace}/widgets/{name}", "patch") == nil {
 		t.Error("metadata or paths are missing")
 	}

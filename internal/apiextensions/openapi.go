@@ -17,7 +17,7 @@ import (
 
 // openAPI implements apis.Custom.OpenAPI. OpenAPI 2 cannot say that an object
 // has known fields and others, too: there such a kind has no fields at all, or
-// kubectl would refuse the others.
+// kubectl would refuse the others. Its documents name no defaults either.
 func (v *version) openAPI(v3 bool) map[string]any {
 	if v.declared == nil || !v3 && v.schema.XPreserveUnknownFields {
 		return nil
@@ -29,16 +29,21 @@ func (v *version) openAPI(v3 bool) map[string]any {
 	s = s.Unfold()
 	if !v3 {
 		s = openapiv2.ToStructuralOpenAPIV2(s)
+		dropDefaults.Visit(s)
 	}
-	return asJSON(s.ToKubeOpenAPI(), v.selectable(v3))
+	return asJSON(s.ToKubeOpenAPI(), v.selectable())
 }
 
-func (v *version) selectable(v3 bool) []any {
+var dropDefaults = structural.Visitor{Structural: func(s *structural.Structural) bool {
+	had := s.Default.Object != nil
+	s.Default.Object = nil
+	return had
+}}
+
+func (v *version) selectable() []any {
 	var fields []any
-	if v3 {
-		for _, f := range v.spec.SelectableFields {
-			fields = append(fields, map[string]any{"fieldPath": strings.TrimPrefix(f.JSONPath, ".")})
-		}
+	for _, f := range v.spec.SelectableFields {
+		fields = append(fields, map[string]any{"fieldPath": strings.TrimPrefix(f.JSONPath, ".")})
 	}
 	return fields
 }

@@ -29,6 +29,17 @@ func (s *Server) setUpFairness() (err error) {
 	return s.metrics.register(s.fairness)
 }
 
+// fairnessChecks tell by upstream's names whether the server is being shared out.
+func (s *Server) fairnessChecks() []Check {
+	if s.fairness == nil {
+		return nil
+	}
+	return []Check{
+		{Name: "poststarthook/priority-and-fairness-config-consumer", Check: s.fairness.Follows},
+		{Name: "poststarthook/priority-and-fairness-config-producer", Check: s.fairness.Ensures},
+	}
+}
+
 // longestWait bounds the time a request waits for its turn.
 const longestWait = time.Minute
 

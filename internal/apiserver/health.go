@@ -47,6 +47,16 @@ func newHealth(checks []Check, ending context.Context) *health {
 	return h
 }
 
+// HealthHandler answers /healthz, /livez and /readyz of what is no server yet.
+func HealthHandler(checks []Check) http.Handler {
+	h := newHealth(checks, context.Background())
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := h.serve(w, r, r.URL.Path); err != nil {
+			http.NotFound(w, r)
+		}
+	})
+}
+
 func (h *health) checks(endpoint string) []Check {
 	if endpoint == "readyz" {
 		return h.ready

@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -176,7 +177,6 @@ func New(c Config) (*Server, error) {
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.started = c.Clock.Now()
-	s.health = newHealth(c.Checks, s.ending)
 	var err error
 	if s.metrics, err = newMetrics(c.Metrics, c.Features, c.MetricLabels); err != nil {
 		return nil, fmt.Errorf("apiserver: %w", err)
@@ -202,6 +202,7 @@ func New(c Config) (*Server, error) {
 	if err := s.setUpFairness(); err != nil {
 		return nil, fmt.Errorf("apiserver: %w", err)
 	}
+	s.health = newHealth(slices.Concat(c.Checks, s.fairnessChecks()), s.ending)
 	s.handler = s.chain(http.HandlerFunc(s.serve))
 	return s, nil
 }

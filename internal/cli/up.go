@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
+	"proa/internal/apis/feature"
 	"proa/internal/cluster"
 	"proa/internal/cluster/join"
 	"proa/internal/configfile"
@@ -56,7 +57,7 @@ func (f *clusterFlags) registerStart(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.token, "token", "", "bootstrap token that nodes can join with, made if it is not there")
 	flags.DurationVar(&f.tokenTTL, "token-ttl", join.DefaultTTL, "how long that token lives; 0: for ever")
-	flags.StringVar(&f.settings.FeatureGates, "feature-gates", "", "feature gates: A=true,B=false")
+	flags.StringVar(&f.settings.FeatureGates, "feature-gates", "", feature.Usage())
 	flags.StringVar(&f.settings.RuntimeConfig, "runtime-config", "", "APIs to serve: api/all=true, group/version=false, group/version/resource=true")
 	datastore := &f.settings.Datastore
 	flags.StringSliceVar(&datastore.Endpoints, "datastore-endpoint", nil, "URLs of the etcd that keeps the cluster's objects (default: the data directory)")

@@ -78,8 +78,12 @@ func why(ctx context.Context, out io.Writer, config *rest.Config, q question) er
 		return err
 	}
 	explained := func(ctx context.Context, namespace, name string) (*explain.PodExplanation, error) {
-		body, err := explanations.Get().AbsPath("/apis", explain.Group, explain.Version, "namespaces", namespace, "podexplanations", name).
-			SetHeader("Accept", "application/json").DoRaw(ctx)
+		result := explanations.Get().AbsPath("/apis", explain.Group, explain.Version, "namespaces", namespace, "podexplanations", name).
+			SetHeader("Accept", "application/json").Do(ctx)
+		if err := result.Error(); err != nil { // says more than the error of Raw
+			return nil, err
+		}
+		body, err := result.Raw()
 		if err != nil {
 			return nil, err
 		}

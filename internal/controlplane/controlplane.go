@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -101,6 +102,7 @@ type ControlPlane struct {
 	// set before Run; DaemonChecks, unless another set is.
 	Components map[string]ComponentCheck
 
+	steps       steps
 	engine      store.Engine
 	emptied     func() // waits for the last answers of the waiting room
 	storeChecks []apiserver.Check
@@ -135,7 +137,7 @@ func Open(ctx context.Context, c Config) (*ControlPlane, error) {
 	if c.Server.Metrics == nil {
 		c.Server.Metrics = prometheus.NewRegistry()
 	}
-	cp := &ControlPlane{Components: DaemonChecks(), config: c, catalogue: builtin.Serving(c.Gates, c.Runtime)}
+	cp := &ControlPlane{Components: DaemonChecks(), config: c, steps: stepsOf(&c), catalogue: builtin.Serving(c.Gates, c.Runtime)}
 	if err := cp.open(ctx); err != nil {
 		cp.emptied()
 		c.Listener.Close()
@@ -145,7 +147,7 @@ func Open(ctx context.Context, c Config) (*ControlPlane, error) {
 }
 
 func (cp *ControlPlane) open(ctx context.Context) error {
-	leave, empty := openWaitingRoom(cp.config.Listener, cp.config.Server.TLS)
+	leave, empty := openWaitingRoom(cp.config.Listener, cp.config.Server.TLS, cp.steps.checks())
 	defer leave()
 	cp.emptied = empty
 	engine, err := cp.config.Engine(cp.catalogue)
@@ -162,13 +164,14 @@ func (cp *ControlPlane) open(ctx context.Context) error {
 		engine.Close()
 		return err
 	}
+	cp.steps.finish(storageReady)
 	cp.engine = engine
 	cp.upkeep = append(cp.upkeep, newCompactor(engine, cp.Store, cp.config.Clock))
 	if cp.config.EventTTL >= 0 {
 		cp.upkeep = append(cp.upkeep, newExpiry(cp.Store, cp.config.EventTTL, cp.config.Clock))
 	}
 	cp.storeChecks = engineChecks(engine)
-	cp.config.Server.Checks = append(cp.storeChecks, cp.config.Server.Checks...)
+	cp.config.Server.Checks = slices.Concat(cp.storeChecks, cp.config.Server.Checks, cp.steps.checks())
 	if err := cp.assemble(ctx); err != nil {
 		cp.closeStore()
 		return err
@@ -193,19 +196,28 @@ func (cp *ControlPlane) assemble(ctx context.Context) (err error) {
 	if cp.definitions, err = apiextensions.New(apiextensions.Config{Store: cp.Store, Catalogue: cp.catalogue, ByAddress: cp.config.ServiceAddresses, Egress: cp.config.Egress}); err != nil {
 		return err
 	}
+	cp.steps.finish(definitionsRead)
 	if err := rbac.Bootstrap(ctx, cp.Store, cp.config.Clock); err != nil {
 		return fmt.Errorf("bootstrap roles: %w", err)
 	}
+	cp.steps.finish(rolesMade)
 	if err := cp.Registry.Bootstrap(ctx); err != nil {
 		return fmt.Errorf("bootstrap objects: %w", err)
 	}
+	cp.steps.finish(namespacesMade, prioritiesMade, addressesMade)
 	if err := cp.announce(ctx); err != nil {
 		return fmt.Errorf("bootstrap objects: %w", err)
 	}
+	cp.steps.finish(whereaboutsTold)
 	if cp.aggregator, err = aggregator.New(aggregator.Config{Store: cp.Store, Certificate: cp.config.FrontProxy, ByAddress: cp.config.ServiceAddresses, Egress: cp.config.Egress, Clock: cp.config.Clock}); err != nil {
 		return err
 	}
 	cp.addControllers()
+	for _, c := range egress.Collectors() {
+		if err := cp.config.Server.Metrics.Register(c); err != nil {
+			return fmt.Errorf("metrics of egress: %w", err)
+		}
+	}
 	cp.server, err = apiserver.New(cp.serverConfig())
 	return err
 }
@@ -234,16 +246,23 @@ func (cp *ControlPlane) authConfig() auth.Config {
 
 // newChain returns the admission plugins, with those that users configure.
 func (cp *ControlPlane) newChain() (*admission.Chain, error) {
+	manifests := cp.config.Gates.Enabled("ManifestBasedAdmissionControlConfig")
 	mutatingHooks, validatingHooks, err := webhook.New(webhook.Config{
 		Store: cp.Store, Catalogue: cp.catalogue, Authorizer: cp.Auth.Authorizer,
-		Configurations: cp.config.Admission.Configurations, ByAddress: cp.config.ServiceAddresses, Egress: cp.config.Egress,
+		Configurations: cp.config.Admission.Configurations, Manifests: manifests,
+		ByAddress: cp.config.ServiceAddresses, Egress: cp.config.Egress,
 	})
 	if err != nil {
 		return nil, err
 	}
-	mutatingPolicies, validatingPolicies := policy.New(policy.Config{
+	mutatingPolicies, validatingPolicies, err := policy.New(policy.Config{
 		Store: cp.Store, Catalogue: cp.catalogue, Authorizer: cp.Auth.Authorizer, Types: apply.Types,
+		Configurations: cp.config.Admission.Configurations, Manifests: manifests,
 	})
+	if err != nil {
+		return nil, err
+	}
+	cp.upkeep = append(cp.upkeep, mutatingHooks, validatingHooks, mutatingPolicies, validatingPolicies)
 	c := cp.config.Admission
 	c.Store, c.Catalogue, c.Authorizer, c.RBAC = cp.Store, cp.catalogue, cp.Auth.Authorizer, cp.Auth.RBAC
 	c.Policies = []any{mutatingPolicies, validatingPolicies}
@@ -291,16 +310,16 @@ func (cp *ControlPlane) addControllers() {
 	c := controllers.Config{Cache: cp.cache, Clock: cp.config.Clock}
 	cp.trust = clustertrust.New(c, cp.config.Trust)
 	cp.components = []component{
-		customresource.New(c, cp.definitions, cp.catalogue),
-		apiservice.NewRegistration(c, cp.catalogue),
-		apiservice.NewAvailability(c, cp.aggregator.Probe),
-		cp.trust,
-		legacytokentracking.New(c),
-		cp.aggregator,
-		allocations{cp},
+		cp.step(customresource.New(c, cp.definitions, cp.catalogue), definitionsServed),
+		cp.step(apiservice.NewRegistration(c, cp.catalogue), servicesRegistered),
+		cp.step(apiservice.NewAvailability(c, cp.aggregator.Probe), localAvailable, remoteAvailable),
+		cp.step(cp.trust, authoritiesTold),
+		cp.step(legacytokentracking.New(c), legacyTokens),
+		cp.step(cp.aggregator, aggregatorFollows, servicesProxied, servicesDescribed),
+		cp.step(allocations{cp}, allocationsMended),
 	}
 	if cp.config.Gates.Enabled("APIServerIdentity") {
-		cp.components = append(cp.components, cp.identity())
+		cp.components = append(cp.components, cp.step(cp.identity(), identityTold, identitiesRemoved))
 	}
 }
 
@@ -357,13 +376,15 @@ func (cp *ControlPlane) Run(ctx context.Context) error {
 		return cp.server.Run(serving, cp.config.Listener)
 	})
 	g.Go(func() error { return cp.Auth.Run(ctx) })
-	g.Go(func() error { return cp.definitions.Run(ctx) })
+	g.Go(func() error { return cp.step(cp.definitions, definitionsFollow).Run(ctx) })
 	for _, c := range cp.upkeep {
 		g.Go(func() error { return c.Run(ctx) })
 	}
-	g.Go(func() error { return cp.cache.Run(ctx) })
+	g.Go(func() error { return cp.step(cp.cache, informersStarted).Run(ctx) })
 	g.Go(func() error {
-		_ = cp.cache.WaitForSync(ctx) // when ctx ends first, the components only clean up
+		if cp.cache.WaitForSync(ctx) == nil { // when ctx ends first, the components only clean up
+			cp.steps.finish(informersSynced)
+		}
 		for _, c := range cp.components {
 			g.Go(func() error { return c.Run(ctx) })
 		}

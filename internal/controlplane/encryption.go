@@ -41,7 +41,7 @@ func (cp *ControlPlane) openEncryption(ctx context.Context, engine store.Engine)
 	if cp.encryption, err = encryption.Open(ctx, c); err != nil {
 		return err
 	}
-	cp.upkeep = append(cp.upkeep, cp.encryption)
+	cp.upkeep = append(cp.upkeep, cp.step(cp.encryption, encryptionFollowed))
 	for _, check := range cp.encryption.Checks() {
 		cp.config.Server.Checks = append(cp.config.Server.Checks, apiserver.Check{Name: check.Name, Check: check.Check})
 	}

@@ -14,6 +14,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa/internal/apiserver"
 )
 
 // The waiting room answers on the API's port while the server reads what it has, so
@@ -29,9 +31,9 @@ const comeAgain = 1
 const lastAnswers = 10 * time.Second
 
 // openWaitingRoom serves until leave is called, which leaves the listener as it was;
-// empty then returns when the last who came before has been answered. A listener that
-// cannot be taken back stays unserved.
-func openWaitingRoom(l net.Listener, secure *tls.Config) (leave, empty func()) {
+// empty then returns when the last who came before has been answered. The checks tell
+// how far the start is. A listener that cannot be taken back stays unserved.
+func openWaitingRoom(l net.Listener, secure *tls.Config, checks []apiserver.Check) (leave, empty func()) {
 	shared, ok := l.(interface{ SetDeadline(time.Time) error })
 	if !ok {
 		return func() {}, func() {}
@@ -39,7 +41,7 @@ func openWaitingRoom(l net.Listener, secure *tls.Config) (leave, empty func()) {
 	lent := &lentListener{Listener: l, interrupt: shared.SetDeadline}
 	var connections sync.WaitGroup
 	server := &http.Server{
-		Handler: http.HandlerFunc(wait), ReadHeaderTimeout: lastAnswers,
+		Handler: waitingRoom{apiserver.HealthHandler(checks)}, ReadHeaderTimeout: lastAnswers,
 		ConnState: func(_ net.Conn, state http.ConnState) {
 			switch state {
 			case http.StateNew:
@@ -101,13 +103,15 @@ func (l *lentListener) Close() error {
 	return l.interrupt(time.Unix(1, 0))
 }
 
-// wait answers one request.
-func wait(w http.ResponseWriter, r *http.Request) {
+// waitingRoom answers one request of each connection.
+type waitingRoom struct{ health http.Handler }
+
+func (room waitingRoom) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == "/livez" || strings.HasPrefix(r.URL.Path, "/livez/"):
 		_, _ = w.Write([]byte("ok"))
 	case strings.HasPrefix(r.URL.Path, "/readyz"), strings.HasPrefix(r.URL.Path, "/healthz"):
-		http.Error(w, "[-]storage-readiness failed: what is stored is being read", http.StatusInternalServerError)
+		room.health.ServeHTTP(w, r)
 	default:
 		refusal := apierrors.NewGenericServerResponse(http.StatusTooManyRequests, "", schema.GroupResource{}, "", "storage is (re)initializing", comeAgain, true).Status()
 		refusal.Kind, refusal.APIVersion = "Status", "v1"

@@ -32,7 +32,7 @@ func TestNobodyIsLostWhenTheServerTakesThePort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	leave, empty := openWaitingRoom(l, secure)
+	leave, empty := openWaitingRoom(l, secure, nil)
 	const clients = 300
 	some := make(chan struct{}, clients)
 	var asking sync.WaitGroup

@@ -24,8 +24,10 @@ type connectProxy struct {
 
 // dial opens a tunnel. Ctx bounds its opening, not its life.
 func (p *connectProxy) dial(ctx context.Context, _, to string) (net.Conn, error) {
+	a := begin("http_connect", p.transport())
 	conn, err := p.reach(ctx)
 	if err != nil {
+		a.failed(stageConnect)
 		return nil, err
 	}
 	interrupt := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
@@ -34,10 +36,20 @@ func (p *connectProxy) dial(ctx context.Context, _, to string) (net.Conn, error)
 		err = context.Cause(ctx)
 	}
 	if err != nil {
+		a.failed(stageProxy)
 		conn.Close()
 		return nil, err
 	}
+	a.opened()
 	return conn, nil
+}
+
+// transport is what metrics call the network to the proxy.
+func (p *connectProxy) transport() string {
+	if p.network == "unix" {
+		return "uds"
+	}
+	return p.network
 }
 
 func (p *connectProxy) reach(ctx context.Context) (net.Conn, error) {
@@ -74,6 +86,7 @@ const tunnelTime = 30 * time.Second
 // konnectivity server at a socket. The tunnel ends with the connection.
 func throughKonnectivity(socket string) utilnet.DialFunc {
 	return func(ctx context.Context, _, to string) (net.Conn, error) {
+		a := begin("grpc", "uds")
 		opening, opened := context.WithTimeout(ctx, tunnelTime)
 		defer opened()
 		life, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -85,6 +98,7 @@ func throughKonnectivity(socket string) utilnet.DialFunc {
 			grpc.WithTransportCredentials(insecure.NewCredentials()),
 		)
 		if err != nil {
+			a.failed(stageConnect)
 			end()
 			return nil, fmt.Errorf("tunnel of konnectivity server %s: %w", socket, err)
 		}
@@ -94,8 +108,11 @@ func throughKonnectivity(socket string) utilnet.DialFunc {
 		}()
 		conn, err := tunnel.DialContext(ctx, "tcp", to)
 		if err != nil {
+			a.failed(stageProxy)
 			end()
+			return nil, err
 		}
-		return conn, err
+		a.opened()
+		return conn, nil
 	}
 }

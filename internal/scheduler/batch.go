@@ -14,8 +14,9 @@ import (
 // score; for the next one only changed nodes are asked about again, which makes a
 // cycle cost O(log nodes). It applies while every plugin says that its answer
 // about a node depends on that node and the batch's signature alone
-// (framework.Equivalence, framework.Signer): no spreading, and no affinity over
-// domains of several nodes. What a plugin makes of the range of all scores is
+// (framework.Equivalence, framework.Signer): no affinity over domains of several
+// nodes. Spreading pods over such domains is asked about one node of each class
+// (framework.Classifier), and what a plugin makes of the range of all scores is
 // computed from the distinct ones (framework.RangeNormalizer). (After KEP-5598,
 // which reuses a score list for at most half a second.)
 //
@@ -29,6 +30,7 @@ type batch struct {
 	signed     bool // by plugins, for which each pod has a state of its own
 	relative   bool // comparison between nodes is part of the scores
 	order      ranking
+	classes    classes
 	// nowhere is why no node fits, if so; its rejections are of all nodes, by index.
 	nowhere *framework.Diagnosis
 	seen    int // pods that asked while there was no order
@@ -51,7 +53,7 @@ func (s *Scheduler) fromBatch(ctx context.Context, p *profile.Profile, state *fr
 			s.flushed(p.SchedulerName, flushNodeMissing)
 			b.state = nil
 		}
-		if b.seen++; b.seen < worthwhile {
+		if b.seen++; b.seen < worthwhile(p.Percentage, len(s.snapshot.Nodes)) {
 			return nil, false, nil
 		}
 		if ok, err := s.rank(ctx, p, pod, b); !ok || err != nil {
@@ -80,9 +82,18 @@ func (s *Scheduler) fromBatch(ctx context.Context, p *profile.Profile, state *fr
 // bestOf returns the best node of a batch; of those promised to others one where the
 // pod has room beside them.
 func (s *Scheduler) bestOf(ctx context.Context, p *profile.Profile, state *framework.CycleState, pod *framework.PodInfo, b *batch, promised bool) (*framework.NodeInfo, error) {
-	normalize := func(raw []int64) error { return p.NormalizeRange(ctx, state, pod, raw) }
+	weigh := func(groups []profile.Group) ([]profile.Group, error) {
+		if b.classes.name == nil && len(groups) < 2 {
+			return groups, nil // there is nothing to compare
+		}
+		groups, err := p.Open(ctx, state, pod, groups)
+		if err != nil {
+			return nil, err
+		}
+		return groups, p.Weigh(ctx, state, pod, groups)
+	}
 	if !promised {
-		return b.order.best(normalize)
+		return b.order.best(weigh)
 	}
 	var taken []*framework.NodeInfo
 	defer func() {
@@ -91,7 +102,7 @@ func (s *Scheduler) bestOf(ctx context.Context, p *profile.Profile, state *frame
 		}
 	}()
 	for {
-		best, err := b.order.best(normalize)
+		best, err := b.order.best(weigh)
 		if best == nil || err != nil {
 			return nil, err
 		}
@@ -115,11 +126,16 @@ func (s *Scheduler) rank(ctx context.Context, p *profile.Profile, pod *framework
 	if status != nil || names != nil {
 		return false, nil
 	}
+	b.classes = classes{name: p.Classify(state, pod)}
+	asked := state
+	if b.classes.name != nil {
+		asked = p.Apart(state)
+	}
 	nodes := s.snapshot.Nodes
 	d := &framework.Diagnosis{AllNodes: len(nodes), Rejections: make([]framework.Rejection, len(nodes))}
 	began := s.clock.Now()
 	s.inParallel(filtering, len(nodes), func(i int) {
-		plugin, status := p.FilterBy(ctx, state, pod, nodes[i])
+		plugin, status := p.FilterBy(ctx, asked, pod, nodes[i])
 		d.Rejections[i] = framework.Rejection{Node: nodes[i], Name: nodes[i].Name(), Plugin: plugin, Status: status}
 	})
 	var fits []*framework.NodeInfo
@@ -129,7 +145,7 @@ func (s *Scheduler) rank(ctx context.Context, p *profile.Profile, pod *framework
 			rejected = counted(rejected, r.Plugin)
 		}
 	}
-	p.Filtered(state, len(nodes), rejected)
+	p.Filtered(asked, len(nodes), rejected)
 	p.FilterTook(began, nil)
 	for i := range d.Rejections {
 		switch r := &d.Rejections[i]; {
@@ -143,19 +159,43 @@ func (s *Scheduler) rank(ctx context.Context, p *profile.Profile, pod *framework
 	}
 	b.nowhere, b.order, b.relative = nil, ranking{}, false
 	if len(fits) == 0 {
+		if b.classes.name != nil {
+			b.refuse() // d lacks what the plugin that goes by classes has against nodes
+			return false, nil
+		}
 		b.nowhere = d
 		b.rightFor(s.snapshot, state)
 		return true, nil
 	}
-	scores, err := p.Score(ctx, state, pod, fits, s.each)
+	scores, err := p.Score(ctx, asked, pod, fits, s.each)
 	if err != nil {
 		return false, err
 	}
-	b.order = newRanking(len(nodes), fits, scores, s.random.Uint64)
+	b.order = newRanking(len(nodes), fits, scores, &b.classes, s.random.Uint64)
 	b.relative = scores.Relative != nil
-	b.rightFor(s.snapshot, state)
-	return true, nil
+	asked.SkipFilter = state.SkipFilter
+	b.rightFor(s.snapshot, asked)
+	return b.usable(p), nil
 }
+
+const (
+	// maxBuckets are looked at for a pod with less work than a search.
+	maxBuckets = 1024
+	// refusedFor so many pods no new order is made after one that was of no use.
+	refusedFor = 64
+)
+
+// usable tells whether the order is of use, and gives it up if not: with too many
+// buckets, or when scores compare nodes of which some may not be admitted.
+func (b *batch) usable(p *profile.Profile) bool {
+	if len(b.order.buckets) <= maxBuckets && (b.classes.name == nil || !b.relative || p.OpensAll(b.state)) {
+		return true
+	}
+	b.refuse()
+	return false
+}
+
+func (b *batch) refuse() { b.state, b.seen = nil, -refusedFor }
 
 func (b *batch) rightFor(now *framework.Snapshot, state *framework.CycleState) {
 	b.state, b.generation, b.layout, b.images = state, now.Generation, now.LayoutGeneration, now.ImageGeneration
@@ -172,7 +212,11 @@ func (s *Scheduler) rerank(ctx context.Context, p *profile.Profile, pod *framewo
 		if !p.Renew(ctx, state, pod) {
 			return false, nil
 		}
-		b.state = state
+		b.state, b.classes.name = state, p.Classify(state, pod)
+	}
+	state := b.state
+	if b.classes.name != nil {
+		state = p.Apart(state)
 	}
 	asked, rejected := 0, map[string]int(nil)
 	defer func(state *framework.CycleState) {
@@ -180,7 +224,7 @@ func (s *Scheduler) rerank(ctx context.Context, p *profile.Profile, pod *framewo
 		if asked > 0 {
 			s.metrics.rescores.WithLabelValues(p.SchedulerName).Inc()
 		}
-	}(b.state)
+	}(state)
 	own := false // the account of the nodes, which may have been handed out
 	for _, n := range changed {
 		if n.Generation <= b.generation || n.Node == nil || s.snapshot.ByName[n.Node.Name] != n {
@@ -189,7 +233,7 @@ func (s *Scheduler) rerank(ctx context.Context, p *profile.Profile, pod *framewo
 		if n.TopologyGeneration > b.generation && (b.relative || len(n.PreferNoSchedule) > 0) {
 			return s.rankAgain(ctx, p, pod, b) // it compares differently with all others
 		}
-		plugin, status := p.FilterBy(ctx, b.state, pod, n)
+		plugin, status := p.FilterBy(ctx, state, pod, n)
 		if asked++; status != nil {
 			rejected = counted(rejected, plugin)
 		}
@@ -210,20 +254,21 @@ func (s *Scheduler) rerank(ctx context.Context, p *profile.Profile, pod *framewo
 		if b.nowhere != nil {
 			return s.rankAgain(ctx, p, pod, b) // a first node fits: what scores compare is not known yet
 		}
-		score, err := p.ScoreAlone(ctx, b.state, pod, n)
-		raw, failed := p.ScoreRaw(ctx, b.state, pod, n)
+		score, err := p.ScoreAlone(ctx, state, pod, n)
+		raw, failed := p.ScoreRaw(ctx, state, pod, n)
 		if err = cmp.Or(err, failed); err != nil {
 			return false, err
 		}
-		if !b.order.update(n, score, raw, s.random.Uint64()) {
+		of := band{class: b.classes.number(n), raw: raw}
+		if !b.order.update(n, score, of, s.random.Uint64()) {
 			if b.relative {
 				return s.rankAgain(ctx, p, pod, b) // it was not compared yet
 			}
-			b.order.insert(n, score, raw, s.random.Uint64())
+			b.order.insert(n, score, of, s.random.Uint64())
 		}
 	}
 	b.generation = s.snapshot.Generation
-	return true, nil
+	return b.usable(p), nil
 }
 
 // rankAgain is rank for a batch whose order is of no use any more.

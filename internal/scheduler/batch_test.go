@@ -187,16 +187,21 @@ func TestABatchFindsWhatAFullSearchFinds(t *testing.T) {
 		name     string
 		seeds    int64
 		before   func(*testing.T, client.API)
+		nodes    func(*Scheduler)
 		change   func(r *rand.Rand, i int, p *corev1.Pod)
 		promises bool // of nodes to pods that wait for room
 		reused   int  // so many come from batches
 	}{
-		{"pods that ask for resources", 5, nil, nil, false, 500},
-		{"pods that keep apart by node", 5, nil, keepingApart, false, 200},
-		{"nodes that are promised to others", 4, nil, ofSomePriority, true, 300},
-		{"pods that keep apart, on nodes that are promised to others", 2, nil, keepingApart, true, 150},
-		{"pods with volumes", 1, volumes, withClaim, false, 250},
-		{"pods that prefer some company", 3, nil, drawn, false, 100},
+		{"pods that ask for resources", 5, nil, nil, nil, false, 500},
+		{"pods that keep apart by node", 5, nil, nil, keepingApart, false, 200},
+		{"nodes that are promised to others", 4, nil, nil, ofSomePriority, true, 300},
+		{"pods that keep apart, on nodes that are promised to others", 2, nil, nil, keepingApart, true, 150},
+		{"pods with volumes", 1, volumes, nil, withClaim, false, 250},
+		{"pods that prefer some company", 3, nil, nil, drawn, false, 100},
+		{"pods that are spread", 4, nil, racked, spreadOut, false, 150},
+		{"pods that are spread by default", 4, services, racked, painted, false, 400},
+		{"pods that are spread and prefer some company", 3, nil, racked, spreadAndDrawn, false, 30},
+		{"pods that are spread, on nodes that are promised to others", 2, nil, racked, spreadOut, true, 30},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for seed := range tt.seeds {
@@ -205,6 +210,9 @@ func TestABatchFindsWhatAFullSearchFinds(t *testing.T) {
 					tt.before(t, api)
 				}
 				c := &comparison{t: t, s: offline(t, api, 120, seed+1), r: rand.New(rand.NewSource(seed)), change: tt.change}
+				if tt.nodes != nil {
+					tt.nodes(c.s)
+				}
 				for i := range 700 {
 					c.disturb(i, tt.promises)
 					c.place(i)
@@ -324,6 +332,17 @@ func fullSearch(t *testing.T, s *Scheduler, pod *framework.PodInfo) (*framework.
 		}
 	}
 	return best, scores
+}
+
+// An order asks about every node, a search about as many as are enough.
+func TestAnOrderIsMadeWhenSearchesHaveCostAsMuch(t *testing.T) {
+	for _, tt := range []struct{ percentage, nodes, pods int }{
+		{0, 120, 2}, {0, 1000, 2}, {0, 3000, 3}, {0, 5000, 10}, {0, 20000, 20}, {100, 5000, 2}, {10, 5000, 10},
+	} {
+		if got := worthwhile(tt.percentage, tt.nodes); got != tt.pods {
+			t.Errorf("%d nodes, of which %d %% are scored: an order from pod %d on, want %d", tt.nodes, tt.percentage, got, tt.pods)
+		}
+	}
 }
 
 func TestTheSameSeedGivesTheSamePlacements(t *testing.T) {

@@ -23,9 +23,12 @@ const (
 	// each, have no more than maxRanked entries together.
 	fewBatches = 8
 	maxRanked  = 1 << 19
-	// worthwhile: a full order is made for the second pod with a signature.
-	worthwhile = 2
 )
+
+// worthwhile is how many pods with a signature there must be for a full order: with
+// fewer, searches would ask about fewer nodes than it does. It is made for the second
+// pod at the earliest.
+func worthwhile(percentage, nodes int) int { return max(2, nodes/enough(percentage, nodes)) }
 
 // of returns the batch of pods like this one, and keeps at most so many; evicted are
 // those with an order that had to go.

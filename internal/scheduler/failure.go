@@ -6,8 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa/internal/scheduler/framework"
 )
@@ -65,88 +63,12 @@ func (s *Scheduler) fail(ctx context.Context, pod *framework.QueuedPodInfo, f fa
 		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: f.reason(), Message: message,
 		ObservedGeneration: object.Pod.Generation,
 	}
-	if current(object.Pod, condition) && object.Pod.Status.NominatedNodeName == nomination {
-		return
-	}
-	select {
-	case s.failures <- verdict{object.Pod, condition, nomination}:
-	case <-ctx.Done():
-	}
-}
-
-// verdict is what is to be written into the status of a pod without a node.
-type verdict struct {
-	pod        *corev1.Pod
-	condition  corev1.PodCondition
-	nomination string
-}
-
-// writeNext writes verdicts until ctx ends.
-func (s *Scheduler) writeNext(ctx context.Context) {
-	for {
-		select {
-		case v := <-s.failures:
-			s.writeFailure(ctx, v.pod, v.condition, v.nomination)
-		case <-ctx.Done():
-			return
-		}
-	}
+	s.unwritten.give(ctx, verdict{object.Pod, condition, nomination})
 }
 
 // nodeWaiter stands for the missing plugin when a cluster has no nodes: every
 // pod is worth another try once it has one.
 const nodeWaiter = "NodeName"
-
-// current tells whether a pod's condition says this already.
-func current(pod *corev1.Pod, want corev1.PodCondition) bool {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == want.Type {
-			return c.Status == want.Status && c.Reason == want.Reason && c.Message == want.Message &&
-				c.ObservedGeneration == want.ObservedGeneration
-		}
-	}
-	return false
-}
-
-// writeFailure writes a condition, unless the pod has got a node meanwhile. It is an
-// update of the version that was tried: a strategic patch takes the server twice as long.
-func (s *Scheduler) writeFailure(ctx context.Context, pod *corev1.Pod, condition corev1.PodCondition, nomination string) {
-	condition.LastTransitionTime = metav1.NewTime(s.clock.Now())
-	for _, c := range pod.Status.Conditions {
-		if c.Type == condition.Type && c.Status == condition.Status {
-			condition.LastTransitionTime = c.LastTransitionTime
-		}
-	}
-	for range 3 {
-		changed := pod.DeepCopy()
-		changed.Status.Conditions = with(changed.Status.Conditions, condition)
-		changed.Status.NominatedNodeName = nomination
-		_, err := s.pods.Resource.UpdateStatus(ctx, changed)
-		switch {
-		case err == nil || apierrors.IsNotFound(err) || ctx.Err() != nil:
-			return
-		case !apierrors.IsConflict(err):
-			slog.WarnContext(ctx, "cannot write pod condition", "pod", pod.Namespace+"/"+pod.Name, "err", err)
-			return
-		}
-		latest, err := s.pods.Get(ctx, pod.Namespace, pod.Name)
-		if err != nil || latest.UID != pod.UID || latest.Spec.NodeName != "" {
-			return
-		}
-		pod = latest
-	}
-}
-
-// with sets a condition in its place among the others.
-func with(conditions []corev1.PodCondition, c corev1.PodCondition) []corev1.PodCondition {
-	for i := range conditions {
-		if conditions[i].Type == c.Type {
-			conditions[i] = c
-			return conditions
-		}
-	}
-	return append(conditions, c)
-}
 
 func (s *Scheduler) event(pod *corev1.Pod, kind, reason, action, message string) {
 	s.recorders[pod.Spec.SchedulerName].Eventf(pod, nil, kind, reason, action, "%s", truncated(message))

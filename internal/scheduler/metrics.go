@@ -110,7 +110,7 @@ func (s *Scheduler) register(r prometheus.Registerer) error {
 			return err
 		}
 	}
-	return nil
+	return s.devices.Register(r)
 }
 
 // attempted notes how an attempt ended that began at a time.

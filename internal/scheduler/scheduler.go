@@ -51,7 +51,7 @@ type Scheduler struct {
 	attempts    *attempts
 	extenders   []*extender.Extender
 	bindings    chan *placement
-	failures    chan verdict
+	unwritten   *verdicts
 	tasks       tasks
 	permits     permits
 	metrics     *metrics
@@ -86,7 +86,7 @@ func New(c Config) (*Scheduler, error) {
 		attempts:    newAttempts(),
 		journal:     newJournal(c.Cache.API(), c.Clock),
 		bindings:    make(chan *placement, 1024),
-		failures:    make(chan verdict, 1024),
+		unwritten:   newVerdicts(cmp.Or(c.Binders, 64)),
 		questions:   make(chan question),
 		metrics:     newMetrics(),
 		random:      rand.New(rand.NewSource(cmp.Or(c.Seed, 1))),
@@ -185,7 +185,9 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	wg.Go(func() { s.tasks.run(ctx) })
 	for range s.binders {
 		wg.Go(func() { s.bindNext(ctx) })
-		wg.Go(func() { s.writeNext(ctx) })
+	}
+	for _, queue := range s.unwritten.queues {
+		wg.Go(func() { s.writeVerdicts(ctx, queue) })
 	}
 	for ctx.Err() == nil {
 		if pod := s.queue.TryPop(); pod != nil {

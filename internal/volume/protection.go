@@ -43,7 +43,7 @@ func NewClaimProtection(c controllers.Config) *Protection {
 		}
 	})
 	p.pods.OnChange(func(old, pod *corev1.Pod) {
-		if old != nil && pod == nil {
+		if old != nil && (pod == nil || pod.UID != old.UID || shutDown(pod) && !shutDown(old)) {
 			p.enqueueClaims(old)
 		}
 	})
@@ -121,19 +121,37 @@ func (p *Protection) syncClaim(ctx context.Context, key controllers.Key) (contro
 // used says whether a scheduled pod uses the claim. The informer answers yes;
 // only the API itself may answer no, because data is lost after it.
 func (p *Protection) used(ctx context.Context, claim *corev1.PersistentVolumeClaim) (bool, error) {
-	if slices.ContainsFunc(p.pods.ByIndex(byPodUsed, claimKey(claim)), scheduled) {
+	uses := func(pod *corev1.Pod) bool { return uses(pod, claim) }
+	if slices.ContainsFunc(p.pods.ByIndex(byPodUsed, claimKey(claim)), uses) {
 		return true, nil
 	}
 	pods, err := p.pods.List(ctx, claim.Namespace, metav1.ListOptions{})
 	if err != nil {
 		return false, err
 	}
-	return slices.ContainsFunc(pods, func(pod *corev1.Pod) bool {
-		return scheduled(pod) && slices.Contains(usedClaims(pod), claimKey(claim))
-	}), nil
+	return slices.ContainsFunc(pods, uses), nil
 }
 
-func scheduled(pod *corev1.Pod) bool { return pod.Spec.NodeName != "" }
+// uses says whether a pod may have a volume of the claim mounted. The claim of an
+// ephemeral volume may go before its pod, which waits for it when it is deleted in
+// the foreground.
+func uses(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
+	if pod.Spec.NodeName == "" {
+		return false
+	}
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if claimName(pod, v) == claim.Name && (v.Ephemeral == nil || !shutDown(pod) && ephemeral.VolumeIsForPod(pod, claim) == nil) {
+			return true
+		}
+	}
+	return false
+}
+
+// shutDown says whether the node is done with a pod, or was not asked.
+func shutDown(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
+}
 
 func (p *Protection) syncVolume(ctx context.Context, key controllers.Key) (controllers.Result, error) {
 	volume, ok := p.volume.Cached("", key.Name)

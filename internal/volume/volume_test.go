@@ -340,6 +340,28 @@ func TestClaimsInUseAreKept(t *testing.T) {
 	w.until("the claim is gone", func() bool { _, ok := w.claims.Cached("default", "c"); return !ok })
 }
 
+// Deleted in the foreground, a pod waits for the claims that it owns.
+func TestAnEphemeralClaimGoesBeforeItsPod(t *testing.T) {
+	w := start(t)
+	ctx := t.Context()
+	pod := w.pod("p", "n1", corev1.VolumeSource{Ephemeral: ephemeralVolume()})
+	w.until("protected", func() bool { c, ok := w.claims.Cached("default", "p-v"); return ok && len(c.Finalizers) == 1 })
+	if _, err := w.claims.Delete(ctx, "default", "p-v", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if c, ok := w.claims.Cached("default", "p-v"); !ok || c.DeletionTimestamp == nil {
+		t.Fatalf("got %v", c)
+	}
+	options := metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}
+	if _, err := w.pods.Delete(ctx, "default", pod.Name, options); err != nil {
+		t.Fatal(err)
+	}
+	w.until("the claim is gone", func() bool { _, ok := w.claims.Cached("default", "p-v"); return !ok })
+	if _, ok := w.pods.Cached("default", "p"); !ok {
+		t.Error("the pod did not wait")
+	}
+}
+
 func (w *world) pod(name, node string, source corev1.VolumeSource) *corev1.Pod {
 	w.t.Helper()
 	pod, err := w.pods.Create(w.t.Context(), &corev1.Pod{
@@ -473,16 +495,20 @@ func TestAClaimWithoutAClassGetsTheDefaultLater(t *testing.T) {
 	})
 }
 
-func TestEphemeralVolumesGetClaims(t *testing.T) {
-	w := start(t)
-	w.claim("taken-v")
-	source := corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{
+func ephemeralVolume() *corev1.EphemeralVolumeSource {
+	return &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
 		},
-	}}}
+	}}
+}
+
+func TestEphemeralVolumesGetClaims(t *testing.T) {
+	w := start(t)
+	w.claim("taken-v")
+	source := corev1.VolumeSource{Ephemeral: ephemeralVolume()}
 	pod := w.pod("p", "", source)
 	var claim *corev1.PersistentVolumeClaim
 	w.until("the claim", func() bool {

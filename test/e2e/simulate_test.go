@@ -171,6 +171,11 @@ func TestSimulatedNodes(t *testing.T) {
 	if out, err := c.why("deployment/web"); err != nil || !strings.Contains(out, "Deployment default/web:") || !strings.Contains(out, "replicas are updated") {
 		t.Errorf("%v\n%s", err, out)
 	}
+	for _, output := range [][]string{nil, {"-o", "json"}} {
+		if out, err := c.why(append(output, "pod/nobody")...); err == nil || !strings.Contains(out, `Error: pods "nobody" not found`) {
+			t.Errorf("why of a pod that is not there: %v, %s", err, out)
+		}
+	}
 	if out, err := c.why("node/sim-0"); err == nil || !strings.Contains(out, "what can be explained is pod, deployment,") {
 		t.Errorf("%v\n%s", err, out)
 	}

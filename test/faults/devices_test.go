@@ -2,7 +2,6 @@ package faults
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"testing"
 
@@ -10,28 +9,28 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 )
 
-// With devices the story does not come to rest for every seed yet, so that they are
-// in it only where they are asked for: -args -devices.
-var withDevices = flag.Bool("devices", false, "give pods devices, too; a run may not come to rest")
-
 // The devices of the story: three on every node. Pods of "trained" take one each
-// from a template, those of "sharing" have one together, which tolerates anything.
+// from a template, those of "sharing" have one together, which tolerates anything, and
+// those of "served" ask for them as an extended resource.
 const (
 	driver   = "gpu.example.com"
 	devices  = 3 // of a node
 	recalled = "gpu-0"
+	extended = "example.com/gpu"
 )
 
 func publish(t *testing.T, c *cluster) {
 	ctx, api, must := t.Context(), c.user.ResourceV1(), must(t)
 	must(api.DeviceClasses().Create(ctx, &resourcev1.DeviceClass{
-		ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}, metav1.CreateOptions{}))
+		ObjectMeta: metav1.ObjectMeta{Name: "gpu"}, Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: ptr.To(extended)},
+	}, metav1.CreateOptions{}))
 	for i := range nodes {
 		node := fmt.Sprint("sim-", i)
 		slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: resourcev1.ResourceSliceSpec{
@@ -60,6 +59,10 @@ func publish(t *testing.T, c *cluster) {
 		"sharing": func(s *corev1.PodSpec) {
 			s.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: ptr.To("shared")}}
 		},
+		"served": func(s *corev1.PodSpec) {
+			one := corev1.ResourceList{extended: resource.MustParse("1")}
+			s.Containers[0].Resources = corev1.ResourceRequirements{Requests: one, Limits: one}
+		},
 	} {
 		d := &appsv1.Deployment{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -72,7 +75,7 @@ func publish(t *testing.T, c *cluster) {
 
 // equipped tells which pods that want devices have none yet.
 func equipped(ctx context.Context, api kubernetes.Interface, trained int32) error {
-	for name, replicas := range map[string]int32{"trained": trained, "sharing": 2} {
+	for name, replicas := range map[string]int32{"trained": trained, "sharing": 2, "served": 2} {
 		d, err := api.AppsV1().Deployments(work).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -134,7 +137,7 @@ func reequipped(ctx context.Context, api kubernetes.Interface) error {
 	if err != nil {
 		return err
 	}
-	if len(claims.Items) != 3+1 {
+	if len(claims.Items) != 3+1+2 {
 		return fmt.Errorf("%d claims", len(claims.Items))
 	}
 	given := map[string]string{}

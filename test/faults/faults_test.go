@@ -22,8 +22,8 @@ var (
 )
 
 const (
-	troubles = 150         // of a run's writes, and as many of its reads
-	patience = time.Minute // with a run that comes to no rest
+	troubles = 150             // of a run's writes, and as many of its reads
+	patience = 2 * time.Minute // with a run that comes to no rest
 )
 
 // What is injected is logged as it would be in earnest: a great deal.

@@ -42,9 +42,7 @@ func must(t *testing.T) func(_ any, err error) {
 // play is the story: what users ask for, what they change, what they delete.
 func play(t *testing.T, c *cluster) {
 	begin(t, c)
-	if *withDevices {
-		publish(t, c)
-	}
+	publish(t, c)
 	due := c.schedule(t)
 	c.losePower(t, 1)
 	c.await(t, "all that was asked for is there", begun)
@@ -53,9 +51,7 @@ func play(t *testing.T, c *cluster) {
 	c.clock.jump(due.Sub(c.clock.Now()) + 3*time.Hour)
 	evict(t, c)
 	change(t, c)
-	if *withDevices {
-		recall(t, c)
-	}
+	recall(t, c)
 	c.losePower(t, 2)
 	c.clock.jump(-20 * time.Second)
 	c.await(t, "all that was changed is so", changed)
@@ -197,10 +193,8 @@ func begun(ctx context.Context, api kubernetes.Interface) error {
 		return fmt.Errorf("ready: web %d, temporary %d, parent %d, db %d, agent %d", web.Status.AvailableReplicas,
 			temporary.Status.AvailableReplicas, parent.Status.ReadyReplicas, db.Status.ReadyReplicas, agent.Status.NumberReady)
 	}
-	if *withDevices {
-		if err := equipped(ctx, api, 2); err != nil {
-			return err
-		}
+	if err := equipped(ctx, api, 2); err != nil {
+		return err
 	}
 	csr, err := api.CertificatesV1().CertificateSigningRequests().Get(ctx, "somebody", metav1.GetOptions{})
 	if err == nil && len(csr.Status.Certificate) == 0 {
@@ -267,10 +261,8 @@ func changed(ctx context.Context, api kubernetes.Interface) error {
 	if err := served(ctx, api); err != nil {
 		return err
 	}
-	if *withDevices {
-		if err := reequipped(ctx, api); err != nil {
-			return err
-		}
+	if err := reequipped(ctx, api); err != nil {
+		return err
 	}
 	if web.Status.UpdatedReplicas != 6 || web.Status.Replicas != 6 || web.Status.AvailableReplicas != 6 || db.Status.UpdatedReplicas != 3 || db.Status.ReadyReplicas != 3 ||
 		db.Status.CurrentRevision != db.Status.UpdateRevision || agent.Status.UpdatedNumberScheduled != nodes || agent.Status.NumberAvailable != nodes || count.Status.CompletionTime == nil {

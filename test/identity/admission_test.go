@@ -303,20 +303,3 @@ func TestWebhooksGetCredentials(t *testing.T) {
 		}
 	}
 }
-
-// Policies and webhooks of a directory are refused as upstream refuses them while its gate is off.
-func TestAdmissionIsNotReadFromADirectory(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	for plugin, kind := range map[string]string{
-		"ValidatingAdmissionPolicy": "ValidatingAdmissionPolicyConfiguration", "MutatingAdmissionPolicy": "MutatingAdmissionPolicyConfiguration",
-		"ValidatingAdmissionWebhook": "WebhookAdmissionConfiguration", "MutatingAdmissionWebhook": "WebhookAdmissionConfiguration",
-	} {
-		config := fmt.Sprintf("- name: %s\n  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: %s, staticManifestsDir: %s}\n", plugin, kind, dir)
-		out := refused(t, "--admission-control-config-file", file(t, "admission.yaml", admissionConfiguration(config)))
-		want := fmt.Sprintf("couldn't init admission plugin %q: staticManifestsDir: Forbidden: staticManifestsDir requires the ManifestBasedAdmissionControlConfig feature gate to be enabled", plugin)
-		if !strings.Contains(strings.ReplaceAll(out, `\"`, `"`), want) {
-			t.Errorf("%s: %s", plugin, out)
-		}
-	}
-}

@@ -74,6 +74,15 @@ egressSelections:
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := api.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ // whose metrics the server reads by itself
+		ObjectMeta: metav1.ObjectMeta{Name: "measured"},
+		Status: corev1.NodeStatus{
+			Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.30"}},
+			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: 10260}},
+		},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	if err := api.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/far/proxy/healthz").Do(t.Context()).Error(); err == nil {
 		t.Error("an answer of a node that nobody leads to")
 	}
@@ -106,13 +115,22 @@ egressSelections:
 	}
 	eventually(t, func() error {
 		got := cluster.Asked()
-		for _, want := range []string{"192.0.2.10:10250", "192.0.2.20:8443"} {
+		for _, want := range []string{"192.0.2.10:10250", "192.0.2.20:8443", "192.0.2.30:10260"} {
 			if !slices.Contains(got, want) {
 				return fmt.Errorf("the cluster's proxy was asked for %q, not for %s", got, want)
 			}
 		}
 		return nil
 	})
+	for _, series := range []string{
+		`apiserver_egress_dialer_dial_start_total{protocol="http_connect",transport="uds"}`,
+		`apiserver_egress_dialer_dial_duration_seconds_count{protocol="http_connect",transport="uds"}`,
+		`apiserver_egress_dialer_dial_failure_count{protocol="http_connect",stage="proxy",transport="uds"}`,
+	} {
+		if s.metrics(t, series) == "" {
+			t.Errorf("no metric %s", series)
+		}
+	}
 	for _, asked := range controlPlane.Asked() {
 		if asked != "example.com:8443" {
 			t.Errorf("the control plane's proxy was asked for %s", asked)

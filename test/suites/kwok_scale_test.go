@@ -39,13 +39,21 @@ func TestKwokPlaysAThousandNodes(t *testing.T) {
 	dir := t.TempDir()
 	kwokctl.goTool(t, module, "build", "-o", dir, "./cmd/kwok")
 	kubeconfig := serve(t, assets)
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	access, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.QPS = -1
-	client := kubernetes.NewForConfigOrDie(config)
-	kwok := exec.Command(filepath.Join(dir, "kwok"), "--kubeconfig", kubeconfig, "--manage-all-nodes", "--node-lease-duration-seconds=40")
+	access.QPS = -1
+	client := kubernetes.NewForConfigOrDie(access)
+	stages, err := exec.Command(filepath.Join(assets, "kubectl"), "kustomize", filepath.Join(module, "kustomize/stage/fast")).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(dir, "kwok.yaml")
+	if err := os.WriteFile(config, stages, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kwok := exec.Command(filepath.Join(dir, "kwok"), "--kubeconfig", kubeconfig, "--config", config, "--manage-all-nodes", "--node-lease-duration-seconds=40")
 	log, err := os.Create(filepath.Join(root(t), "build", "suites", "kwok-scale.log"))
 	if err != nil {
 		t.Fatal(err)
@@ -55,9 +63,14 @@ func TestKwokPlaysAThousandNodes(t *testing.T) {
 	if err := kwok.Start(); err != nil {
 		t.Fatal(err)
 	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = kwok.Wait()
+	}()
 	t.Cleanup(func() {
 		_ = kwok.Process.Kill()
-		_ = kwok.Wait()
+		<-ended
 	})
 
 	ctx := t.Context()
@@ -85,6 +98,11 @@ func TestKwokPlaysAThousandNodes(t *testing.T) {
 		running := countOf(t, client, "status.phase=Running")
 		if running == kwokPods {
 			break
+		}
+		select {
+		case <-ended:
+			t.Fatalf("KWOK has ended; see %s", log.Name())
+		default:
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("%d of %d pods run", running, kwokPods)

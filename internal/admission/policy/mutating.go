@@ -34,6 +34,9 @@ const mutatingName = "MutatingAdmissionPolicy"
 
 func (*Mutating) Name() string { return mutatingName }
 
+// Run follows the policies of files until ctx ends.
+func (p *Mutating) Run(ctx context.Context) error { return p.hooks.static.Run(ctx) }
+
 // mutatingPolicy is a policy whose expressions are compiled.
 type mutatingPolicy struct {
 	policy
@@ -119,11 +122,11 @@ func (p *problem) message() string {
 // Admit runs the policies in the order of their names; each sees what those
 // before it made of the object. Which of them run is decided before the first does.
 func (p *Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
-	if p.hooks.bindings.None(p.config.Store) || a.Object == nil || review.Exempt(a.Resource) {
+	if a.Object == nil || p.hooks.idle(p.config.Store, a.Resource) {
 		return nil
 	}
 	sn := p.config.Store.Snapshot()
-	all := p.hooks.of(sn)
+	all := p.hooks.of(sn, a.Resource)
 	if len(all) == 0 {
 		return nil
 	}

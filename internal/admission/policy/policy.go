@@ -6,12 +6,12 @@ package policy
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
+	policyconfig "k8s.io/apiserver/pkg/admission/plugin/policy/config"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"proa/internal/admission"
@@ -20,7 +20,7 @@ import (
 	"proa/internal/store"
 )
 
-// Config says what policies know. All of it is required.
+// Config says what policies know. All but Configurations and Manifests is required.
 type Config struct {
 	Store      *store.Store
 	Catalogue  *apis.Catalogue // of the kinds that parameters may be of
@@ -28,10 +28,14 @@ type Config struct {
 	// Types is the schema of the built-in kinds, by which mutating policies merge
 	// apply configurations.
 	Types func() managedfields.TypeConverter
+	// Configurations may name directories of policies in files. Manifests allows
+	// them: the gate of that is on.
+	Configurations admission.Configurations
+	Manifests      bool
 }
 
 // New returns the two plugins.
-func New(c Config) (*Mutating, *Validating) {
+func New(c Config) (*Mutating, *Validating, error) {
 	resource := func(plural string) schema.GroupResource {
 		return schema.GroupResource{Group: admissionregistrationv1.GroupName, Resource: plural}
 	}
@@ -40,7 +44,13 @@ func New(c Config) (*Mutating, *Validating) {
 	m.hooks.bindings = review.Compiled[*binding]{Resource: resource("mutatingadmissionpolicybindings"), Make: mutatingBinding}
 	v.hooks.policies = review.Compiled[*validatingPolicy]{Resource: resource("validatingadmissionpolicies"), Make: compileValidating}
 	v.hooks.bindings = review.Compiled[*binding]{Resource: resource("validatingadmissionpolicybindings"), Make: validatingBinding}
-	return m, v
+	if err := m.hooks.openFiles(c, m.Name(), policyconfig.LoadMutatingConfig, readMutating); err != nil {
+		return nil, nil, err
+	}
+	if err := v.hooks.openFiles(c, v.Name(), policyconfig.LoadValidatingConfig, readValidating); err != nil {
+		return nil, nil, err
+	}
+	return m, v, nil
 }
 
 // policy is what both kinds of policies have.
@@ -100,54 +110,6 @@ func (b *binding) matches(r *review.Request) (bool, error) {
 	}
 	_, ok, err := b.criteria.Match(r)
 	return ok, err
-}
-
-// bound is a policy with its bindings, both in the order of their names.
-type bound[P any] struct {
-	policy   P
-	bindings []*binding
-}
-
-// hooks joins policies with their bindings. The join is kept until one of the
-// two sets changes.
-type hooks[P interface{ base() *policy }] struct {
-	policies review.Compiled[P]
-	bindings review.Compiled[*binding]
-	joined   atomic.Pointer[join[P]]
-}
-
-type join[P any] struct {
-	policies []P
-	bindings []*binding
-	bound    []bound[P]
-}
-
-func (h *hooks[P]) of(sn *store.Snapshot) []bound[P] {
-	bindings := h.bindings.Of(sn)
-	if len(bindings) == 0 {
-		return nil
-	}
-	policies := h.policies.Of(sn)
-	if len(policies) == 0 {
-		return nil
-	}
-	if j := h.joined.Load(); j != nil && &j.policies[0] == &policies[0] && &j.bindings[0] == &bindings[0] {
-		return j.bound
-	}
-	j := &join[P]{policies: policies, bindings: bindings}
-	for _, p := range policies {
-		b := bound[P]{policy: p}
-		for _, candidate := range bindings {
-			if candidate.policy == p.base().name {
-				b.bindings = append(b.bindings, candidate)
-			}
-		}
-		if len(b.bindings) > 0 {
-			j.bound = append(j.bound, b)
-		}
-	}
-	h.joined.Store(j)
-	return j.bound
 }
 
 // paramView finds the kind of a policy's parameters; false when it has none.

@@ -58,7 +58,10 @@ func newWorld(t *testing.T) *world {
 		}
 		return authorizer.DecisionAllow, "", nil
 	})
-	mutating, validating := New(Config{Store: s, Catalogue: catalogue, Authorizer: allow, Types: apply.Types})
+	mutating, validating, err := New(Config{Store: s, Catalogue: catalogue, Authorizer: allow, Types: apply.Types})
+	if err != nil {
+		t.Fatal(err)
+	}
 	chain, err := admission.New(admission.Config{Store: s, Catalogue: catalogue, Authorizer: allow, Policies: []any{mutating, validating}})
 	if err != nil {
 		t.Fatal(err)

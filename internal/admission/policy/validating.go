@@ -27,6 +27,9 @@ type Validating struct {
 
 func (*Validating) Name() string { return "ValidatingAdmissionPolicy" }
 
+// Run follows the policies of files until ctx ends.
+func (p *Validating) Run(ctx context.Context) error { return p.hooks.static.Run(ctx) }
+
 const (
 	failureAnnotation = "validation.policy.admission.k8s.io/validation_failure"
 	maxFailures       = 50        // in the annotation
@@ -66,11 +69,11 @@ type note struct {
 // Validate runs every policy through every binding that matches. All are run;
 // the first that denies decides what the client is told.
 func (p *Validating) Validate(ctx context.Context, a *admission.Attributes) error {
-	if p.hooks.bindings.None(p.config.Store) || review.Exempt(a.Resource) {
+	if p.hooks.idle(p.config.Store, a.Resource) {
 		return nil
 	}
 	sn := p.config.Store.Snapshot()
-	all := p.hooks.of(sn)
+	all := p.hooks.of(sn, a.Resource)
 	if len(all) == 0 {
 		return nil
 	}

@@ -10,19 +10,18 @@ import (
 // inScopes reports whether every scope of a quota takes the object in. A quota
 // with scopes limits pods and claims only.
 func inScopes(q *corev1.ResourceQuota, obj runtime.Object) bool {
+	return !slices.ContainsFunc(scopesOf(q), func(r corev1.ScopedResourceSelectorRequirement) bool { return !inScope(r, obj) })
+}
+
+// scopesOf are all scopes of a quota, in the longer way to say them.
+func scopesOf(q *corev1.ResourceQuota) (all []corev1.ScopedResourceSelectorRequirement) {
 	for _, s := range q.Spec.Scopes {
-		if !inScope(corev1.ScopedResourceSelectorRequirement{ScopeName: s, Operator: corev1.ScopeSelectorOpExists}, obj) {
-			return false
-		}
+		all = append(all, corev1.ScopedResourceSelectorRequirement{ScopeName: s, Operator: corev1.ScopeSelectorOpExists})
 	}
 	if q.Spec.ScopeSelector != nil {
-		for _, r := range q.Spec.ScopeSelector.MatchExpressions {
-			if !inScope(r, obj) {
-				return false
-			}
-		}
+		all = append(all, q.Spec.ScopeSelector.MatchExpressions...)
 	}
-	return true
+	return all
 }
 
 func inScope(r corev1.ScopedResourceSelectorRequirement, obj runtime.Object) bool {

@@ -271,24 +271,3 @@ func (r *Request) namespace() (*corev1.Namespace, error) {
 	}
 	return item.Object.(*corev1.Namespace), nil
 }
-
-// exempt are the kinds that nobody from outside judges: those that say who
-// judges, so that a mistake there can be mended, and the questions about access,
-// which judging would ask again.
-var exempt = map[schema.GroupResource]bool{
-	{Group: "admissionregistration.k8s.io", Resource: "mutatingwebhookconfigurations"}:     true,
-	{Group: "admissionregistration.k8s.io", Resource: "validatingwebhookconfigurations"}:   true,
-	{Group: "admissionregistration.k8s.io", Resource: "validatingadmissionpolicies"}:       true,
-	{Group: "admissionregistration.k8s.io", Resource: "validatingadmissionpolicybindings"}: true,
-	{Group: "admissionregistration.k8s.io", Resource: "mutatingadmissionpolicies"}:         true,
-	{Group: "admissionregistration.k8s.io", Resource: "mutatingadmissionpolicybindings"}:   true,
-	{Group: "authentication.k8s.io", Resource: "selfsubjectreviews"}:                       true,
-	{Group: "authentication.k8s.io", Resource: "tokenreviews"}:                             true,
-	{Group: "authorization.k8s.io", Resource: "localsubjectaccessreviews"}:                 true,
-	{Group: "authorization.k8s.io", Resource: "selfsubjectaccessreviews"}:                  true,
-	{Group: "authorization.k8s.io", Resource: "selfsubjectrulesreviews"}:                   true,
-	{Group: "authorization.k8s.io", Resource: "subjectaccessreviews"}:                      true,
-}
-
-// Exempt says whether webhooks and policies are not asked about a kind.
-func Exempt(r *apis.Resource) bool { return exempt[r.GroupResource()] }

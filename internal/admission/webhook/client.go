@@ -1,7 +1,6 @@
 package webhook
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -14,12 +13,10 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	webhookconfig "k8s.io/apiserver/pkg/admission/plugin/webhook/config"
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
-	"proa/internal/admission"
 	"proa/internal/egress"
 	"proa/internal/store/backend"
 	"proa/internal/tracing"
@@ -36,8 +33,8 @@ const (
 // clients holds one HTTP client for each way to reach a webhook.
 type clients struct{ manager webhookutil.ClientManager }
 
-// newClients reads the credentials from the document of a plugin.
-func newClients(services backend.Resolver, document []byte) (*clients, error) {
+// newClients returns clients with the credentials of a kubeconfig, if there is one.
+func newClients(services backend.Resolver, kubeconfig string) (*clients, error) {
 	manager, err := webhookutil.NewClientManager(
 		[]schema.GroupVersion{admissionv1beta1.SchemeGroupVersion, admissionv1.SchemeGroupVersion},
 		admissionv1beta1.AddToScheme, admissionv1.AddToScheme,
@@ -45,11 +42,11 @@ func newClients(services backend.Resolver, document []byte) (*clients, error) {
 	if err != nil {
 		return nil, err
 	}
-	credentials, err := newCredentials(document, services.Egress)
+	resolver, err := webhookutil.NewDefaultAuthenticationInfoResolver(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
-	manager.SetAuthenticationInfoResolver(credentials)
+	manager.SetAuthenticationInfoResolver(credentials{resolver, services.Egress})
 	manager.SetServiceResolver(endpoints{services})
 	return &clients{manager}, manager.Validate()
 }
@@ -69,22 +66,6 @@ func (c *clients) of(w *admissionregistrationv1.MutatingWebhook) (*rest.RESTClie
 type credentials struct {
 	webhookutil.AuthenticationInfoResolver
 	egress egress.Dialers
-}
-
-func newCredentials(document []byte, out egress.Dialers) (credentials, error) {
-	var file string
-	if document != nil {
-		c, err := webhookconfig.LoadConfig(bytes.NewReader(document))
-		if err != nil {
-			return credentials{}, err
-		}
-		if c.StaticManifestsDir != "" {
-			return credentials{}, admission.ErrStaticManifests
-		}
-		file = c.KubeConfigFile
-	}
-	resolver, err := webhookutil.NewDefaultAuthenticationInfoResolver(file)
-	return credentials{resolver, out}, err
 }
 
 func (c credentials) ClientConfigFor(hostPort string) (*rest.Config, error) {

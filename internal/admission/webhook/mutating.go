@@ -23,10 +23,7 @@ import (
 )
 
 // Mutating lets webhooks complete the object.
-type Mutating struct {
-	plugin
-	hooks review.Compiled[[]*hook]
-}
+type Mutating struct{ plugin }
 
 const mutatingName = "MutatingAdmissionWebhook"
 
@@ -51,11 +48,11 @@ func (s *rounds) changed() {
 // Admit asks the webhooks one after the other; each sees what those before it
 // made of the object.
 func (p *Mutating) Admit(ctx context.Context, a *admission.Attributes) error {
-	if p.hooks.None(p.config.Store) || review.Exempt(a.Resource) {
+	if p.idle(a.Resource) {
 		return nil
 	}
 	sn := p.config.Store.Snapshot()
-	configurations := p.hooks.Of(sn)
+	configurations := p.configurations(sn, a.Resource)
 	if len(configurations) == 0 {
 		return nil
 	}

@@ -18,21 +18,18 @@ import (
 )
 
 // Validating lets webhooks judge the completed object.
-type Validating struct {
-	plugin
-	hooks review.Compiled[[]*hook]
-}
+type Validating struct{ plugin }
 
 func (*Validating) Name() string { return "ValidatingAdmissionWebhook" }
 
 // Validate asks all webhooks that want to see the write at the same time. The
 // first in order that refuses it, or cannot be asked and fails closed, decides.
 func (p *Validating) Validate(ctx context.Context, a *admission.Attributes) error {
-	if p.hooks.None(p.config.Store) || review.Exempt(a.Resource) {
+	if p.idle(a.Resource) {
 		return nil
 	}
 	sn := p.config.Store.Snapshot()
-	configurations := p.hooks.Of(sn)
+	configurations := p.configurations(sn, a.Resource)
 	if len(configurations) == 0 {
 		return nil
 	}

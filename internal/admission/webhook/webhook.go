@@ -8,13 +8,17 @@
 package webhook
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	k8sadmission "k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/metrics"
 	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
+	webhookconfig "k8s.io/apiserver/pkg/admission/plugin/webhook/config"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/config/apis/webhookadmission"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/cel/environment"
@@ -23,6 +27,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"proa/internal/admission"
+	"proa/internal/admission/manifest"
 	"proa/internal/admission/review"
 	"proa/internal/apis"
 	"proa/internal/apis/admissionregistration"
@@ -31,14 +36,17 @@ import (
 	"proa/internal/store/backend"
 )
 
-// Config says what webhooks are called with. All but Configurations is required.
+// Config says what webhooks are called with. Store, Catalogue and Authorizer are required.
 type Config struct {
 	Store     *store.Store
 	Catalogue *apis.Catalogue // of the kinds they may ask to see
 	// Authorizer answers the expressions of match conditions.
 	Authorizer authorizer.Authorizer
-	// Configurations may name a kubeconfig with credentials for webhooks.
+	// Configurations may name a kubeconfig with credentials for webhooks, and a
+	// directory of webhooks in files.
 	Configurations admission.Configurations
+	// Manifests allows such directories: the gate of them is on.
+	Manifests bool
 	// ByAddress leads calls to the addresses of Services, not to their endpoints.
 	ByAddress bool
 	// Egress opens the connections: to Services, and to webhooks at URLs.
@@ -47,34 +55,75 @@ type Config struct {
 
 // New returns the two plugins.
 func New(c Config) (*Mutating, *Validating, error) {
-	group := admissionregistrationv1.GroupName
-	m, v := &Mutating{plugin: plugin{config: c}}, &Validating{plugin: plugin{config: c}}
-	for name, p := range map[string]*plugin{m.Name(): &m.plugin, v.Name(): &v.plugin} {
-		var err error
-		if p.clients, err = newClients(backend.Resolver{Store: c.Store, ByAddress: c.ByAddress, Egress: c.Egress}, c.Configurations[name]); err != nil {
-			return nil, nil, fmt.Errorf("couldn't init admission plugin %q: %w", name, err)
-		}
+	m, v := &Mutating{}, &Validating{}
+	if err := m.setUp(c, m.Name(), "mutatingwebhookconfigurations", mutatingHooks, readMutating); err != nil {
+		return nil, nil, err
 	}
-	m.hooks = review.Compiled[[]*hook]{
-		Resource: schema.GroupResource{Group: group, Resource: "mutatingwebhookconfigurations"},
-		Make: func(obj apis.Object) []*hook {
-			config := obj.(*admissionregistrationv1.MutatingWebhookConfiguration)
-			return hooksOf(config.Name, config.Webhooks, "admit")
-		},
-	}
-	v.hooks = review.Compiled[[]*hook]{
-		Resource: schema.GroupResource{Group: group, Resource: "validatingwebhookconfigurations"},
-		Make: func(obj apis.Object) []*hook {
-			config := obj.(*admissionregistrationv1.ValidatingWebhookConfiguration)
-			return hooksOf(config.Name, admissionregistration.CommonForm(config.Webhooks), "validating")
-		},
+	if err := v.setUp(c, v.Name(), "validatingwebhookconfigurations", validatingHooks, readValidating); err != nil {
+		return nil, nil, err
 	}
 	return m, v, nil
 }
 
+// plugin is what both plugins have: the webhooks of files and those of objects.
 type plugin struct {
 	config  Config
 	clients *clients
+	static  *manifest.Source[[][]*hook]
+	hooks   review.Compiled[[]*hook]
+}
+
+func (p *plugin) setUp(c Config, name, resource string, hooks func(apis.Object) []*hook, read func(dir string) ([][]*hook, string, error)) error {
+	p.config = c
+	p.hooks.Resource, p.hooks.Make = schema.GroupResource{Group: admissionregistrationv1.GroupName, Resource: resource}, hooks
+	settings, err := c.settings(name)
+	if err == nil {
+		p.clients, err = newClients(backend.Resolver{Store: c.Store, ByAddress: c.ByAddress, Egress: c.Egress}, settings.KubeConfigFile)
+	}
+	if err == nil {
+		p.static, err = manifest.Open(name, settings.StaticManifestsDir, read)
+	}
+	if err != nil {
+		return fmt.Errorf("couldn't init admission plugin %q: %w", name, err)
+	}
+	return nil
+}
+
+// settings is the document of a plugin, empty without one.
+func (c *Config) settings(plugin string) (*webhookadmission.WebhookAdmission, error) {
+	document, ok := c.Configurations[plugin]
+	if !ok {
+		return &webhookadmission.WebhookAdmission{}, nil
+	}
+	settings, err := webhookconfig.LoadConfig(bytes.NewReader(document))
+	if err == nil && settings.StaticManifestsDir != "" && !c.Manifests {
+		err = admission.ErrStaticManifests
+	}
+	return settings, err
+}
+
+// Run follows the webhooks of files until ctx ends.
+func (p *plugin) Run(ctx context.Context) error { return p.static.Run(ctx) }
+
+// idle says that no webhook is to be asked of a write to a kind.
+func (p *plugin) idle(r *apis.Resource) bool {
+	if len(p.static.Made()) == 0 && (p.hooks.None(p.config.Store) || review.SaysWhoJudges(r)) {
+		return true
+	}
+	return review.Exempt(r)
+}
+
+// configurations are the webhooks that judge writes to a kind, by configuration:
+// those of files come first.
+func (p *plugin) configurations(sn *store.Snapshot, r *apis.Resource) [][]*hook {
+	static := p.static.Made()
+	if review.SaysWhoJudges(r) {
+		return static
+	}
+	if len(static) == 0 {
+		return p.hooks.Of(sn)
+	}
+	return slices.Concat(static, p.hooks.Of(sn))
 }
 
 // hook is one webhook, ready to be asked.

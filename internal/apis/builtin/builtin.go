@@ -94,6 +94,8 @@ func Serving(gates feature.Gates, runtime feature.Runtime) *apis.Catalogue {
 		if s := served(r, gates, runtime); s != nil {
 			mark(s, rules)
 			warnInert(s)
+			reserve(s, gates)
+			holdWholes(s, gates)
 			list = append(list, s)
 		}
 	}

@@ -106,7 +106,31 @@ func preparePodStatus(p, old *corev1.Pod) {
 	if p.Status.QOSClass == "" {
 		p.Status.QOSClass = old.Status.QOSClass
 	}
+	keepGenerationsSeen(&p.Status, &old.Status)
 	defaultHostIPs(p)
+}
+
+// keepGenerationsSeen: who does not know of observedGeneration does not clear it.
+// Several conditions may be of one type; the first of them keeps the first one's.
+func keepGenerationsSeen(s, old *corev1.PodStatus) {
+	if s.ObservedGeneration == 0 {
+		s.ObservedGeneration = old.ObservedGeneration
+	}
+	seen := map[corev1.PodConditionType][]int64{}
+	for _, c := range old.Conditions {
+		seen[c.Type] = append(seen[c.Type], c.ObservedGeneration)
+	}
+	for i := range s.Conditions {
+		c := &s.Conditions[i]
+		before := seen[c.Type]
+		if len(before) == 0 {
+			continue
+		}
+		if c.ObservedGeneration == 0 {
+			c.ObservedGeneration = before[0]
+		}
+		seen[c.Type] = before[1:]
+	}
 }
 
 func prepareEphemeralContainers(p, old *corev1.Pod) {

@@ -26,7 +26,7 @@ func TestPodsOfAnOperatingSystem(t *testing.T) {
 			[]string{"spec.securityContext.fsGroup" + notWindows, "spec.securityContext.supplementalGroupsPolicy" + notWindows}},
 		{"profiles on windows", "{os: {name: windows}, containers: [{name: c, image: i, securityContext: {seccompProfile: {type: RuntimeDefault}, appArmorProfile: {type: RuntimeDefault}, capabilities: {}, procMount: Default}}]}",
 			[]string{"spec.containers[0].securityContext.appArmorProfile" + notWindows, "spec.containers[0].securityContext.seccompProfile" + notWindows, "spec.containers[0].securityContext.capabilities" + notWindows, "spec.containers[0].securityContext.procMount" + notWindows}},
-		{"resources of the pod on windows", "{os: {name: windows}, resources: {limits: {cpu: 1}}, containers: [{name: c, image: i}]}", []string{"spec.resources" + notWindows}},
+		{"resources of the pod on windows", "{os: {name: windows}, resources: {limits: {cpu: 1}}, containers: [{name: c, image: i}]}", []string{"spec.resources: Forbidden: may not be set for a windows pod"}},
 		{"sysctls on windows", "{os: {name: windows}, securityContext: {sysctls: [{name: kernel.shm_rmid_forced, value: '0'}]}, containers: [{name: c, image: i}]}", []string{"spec.securityContext.sysctls" + notWindows}},
 		{"windows options on linux", "{os: {name: linux}, securityContext: {windowsOptions: {}}, containers: [{name: c, image: i, securityContext: {windowsOptions: {}}}]}",
 			[]string{"spec.securityContext.windowsOptions" + notLinux, "spec.containers[0].securityContext.windowsOptions" + notLinux}},

@@ -191,7 +191,6 @@ func validateWindowsPod(s *corev1.PodSpec, at *field.Path) field.ErrorList {
 	forbid(s.HostPID, at.Child("hostPID"))
 	forbid(s.HostIPC, at.Child("hostIPC"))
 	forbid(s.ShareProcessNamespace != nil, at.Child("shareProcessNamespace"))
-	forbid(s.Resources != nil, at.Child("resources"))
 	eachContainerAt(s, at, func(c *corev1.Container, at *field.Path) {
 		sc, at := c.SecurityContext, at.Child("securityContext")
 		if sc == nil {

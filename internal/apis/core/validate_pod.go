@@ -3,7 +3,6 @@ package core
 import (
 	"fmt"
 	"math"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,7 +23,7 @@ const (
 
 func validatePod(p *corev1.Pod) field.ErrorList {
 	spec := field.NewPath("spec")
-	errs := validatePodAnnotations(p.Annotations, field.NewPath("metadata", "annotations"))
+	errs := validatePodAnnotations(p.Annotations, &p.Spec, metadataAnnotations)
 	errs = append(errs, validatePodSpec(&p.Spec, p.Name, true, spec)...)
 	if p.Spec.ServiceAccountName == "" {
 		errs = append(errs, forbidTokens(p.Spec.Volumes, spec.Child("volumes"))...)
@@ -59,21 +58,12 @@ func forbidTokens(volumes []corev1.Volume, path *field.Path) field.ErrorList {
 func ValidateTemplate(t *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
 	errs := validate.Labels(path.Child("labels"), t.Labels)
 	errs = append(errs, apivalidation.ValidateAnnotations(t.Annotations, path.Child("annotations"))...)
-	errs = append(errs, validatePodAnnotations(t.Annotations, path.Child("annotations"))...)
+	errs = append(errs, validatePodAnnotations(t.Annotations, &t.Spec, path.Child("annotations"))...)
 	errs = append(errs, validatePodSpec(&t.Spec, "", false, path.Child("spec"))...)
 	if len(t.Spec.EphemeralContainers) > 0 {
 		errs = append(errs, field.Forbidden(path.Child("spec", "ephemeralContainers"), "ephemeral containers not allowed in pod template"))
 	}
 	return errs
-}
-
-func validatePodAnnotations(annotations map[string]string, path *field.Path) field.ErrorList {
-	if cost, set := annotations[corev1.PodDeletionCost]; set {
-		if _, err := strconv.ParseInt(cost, 10, 32); err != nil || strings.HasPrefix(cost, "+") || len(cost) > 1 && cost[0] == '0' {
-			return field.ErrorList{field.Invalid(path.Key(corev1.PodDeletionCost), cost, "must be a 32bit integer")}
-		}
-	}
-	return nil
 }
 
 func validatePodSpec(s *corev1.PodSpec, podName string, isPod bool, path *field.Path) field.ErrorList {
@@ -88,7 +78,7 @@ func validatePodSpec(s *corev1.PodSpec, podName string, isPod bool, path *field.
 	errs = append(errs, validateContainers(p, path.Child("containers"))...)
 	errs = append(errs, validateInitContainers(p, path.Child("initContainers"))...)
 	errs = append(errs, validateEphemeralContainers(p, path.Child("ephemeralContainers"))...)
-	errs = append(errs, validatePodResources(s, path.Child("resources"))...)
+	errs = append(errs, validatePodResources(s, p.claims, path.Child("resources"))...)
 	errs = append(errs, validate.RequiredListed(path.Child("restartPolicy"), s.RestartPolicy,
 		corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)...)
 	errs = append(errs, validate.RequiredListed(path.Child("dnsPolicy"), s.DNSPolicy,

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	podresource "k8s.io/component-helpers/resource"
 
 	"proa/internal/apis/validate"
 )
@@ -24,7 +25,7 @@ const updatableFields = "`spec.containers[*].image`,`spec.initContainers[*].imag
 // validatePodUpdate holds a pod to what it was made as, but for a few fields.
 func validatePodUpdate(p, old *corev1.Pod) field.ErrorList {
 	spec := field.NewPath("spec")
-	errs := validatePodAnnotations(p.Annotations, field.NewPath("metadata", "annotations"))
+	errs := validatePodAnnotationsUpdate(p, old, metadataAnnotations)
 	same := sameSpec(&p.Spec, &old.Spec)
 	if !same { // else it was looked at when it was written
 		errs = append(errs, validatePodSpec(&p.Spec, p.Name, true, spec)...)
@@ -256,14 +257,18 @@ func validateResizeUpdate(p, old *corev1.Pod) field.ErrorList {
 	if old.Spec.OS != nil && old.Spec.OS.Name == corev1.Windows {
 		return field.ErrorList{field.Forbidden(field.NewPath(""), "windows pods cannot be resized")}
 	}
-	errs := validatePodSpec(&p.Spec, p.Name, true, spec)
-	if QOSClass(p) != QOSClass(old) {
+	errs := validatePodAnnotations(p.Annotations, &p.Spec, metadataAnnotations)
+	errs = append(errs, validatePodSpec(&p.Spec, p.Name, true, spec)...)
+	if QOSClass(p) != qosClassOf(old) {
 		errs = append(errs, field.Invalid(spec, p.Status.QOSClass, "Pod QOS Class may not change as a result of resizing"))
 	}
 	if !resizable(old) {
 		errs = append(errs, field.Forbidden(spec, "Pod running on node without support for resize"))
 	}
 	errs = append(errs, validatePodLevelResize(p.Spec.Resources, old.Spec.Resources, spec)...)
+	if len(old.Status.NodeAllocatableResourceClaimStatuses) > 0 {
+		errs = append(errs, field.Forbidden(spec, "pods with node allocatable resource claims cannot be resized"))
+	}
 	if moved := validateOrder(&p.Spec, &old.Spec, spec); len(moved) > 0 {
 		return append(errs, moved...)
 	}
@@ -277,7 +282,18 @@ func validateResizeUpdate(p, old *corev1.Pod) field.ErrorList {
 	for i := range p.Spec.InitContainers {
 		errs = append(errs, validateInitResize(&p.Spec.InitContainers[i], &old.Spec.InitContainers[i], spec, i)...)
 	}
+	if len(errs) == 0 && (p.Spec.Resources == nil) != (old.Spec.Resources == nil) && !podresource.IsPodLevelResourcesSet(p) {
+		errs = append(errs, field.Forbidden(spec, "only cpu and memory resources are mutable"))
+	}
 	return errs
+}
+
+// qosClassOf is the class that a pod was made with.
+func qosClassOf(p *corev1.Pod) corev1.PodQOSClass {
+	if p.Status.QOSClass != "" {
+		return p.Status.QOSClass
+	}
+	return QOSClass(p)
 }
 
 // resizable says that the node of a running pod tells what its containers have.
@@ -292,7 +308,8 @@ func resizable(p *corev1.Pod) bool {
 
 // validatePodLevelResize lets the cpu and memory of the pod as a whole change.
 func validatePodLevelResize(is, was *corev1.ResourceRequirements, spec *field.Path) field.ErrorList {
-	if was == nil && is == nil {
+	set := func(r *corev1.ResourceRequirements) bool { return r != nil && len(r.Requests)+len(r.Limits) > 0 }
+	if !set(is) && !set(was) {
 		return nil
 	}
 	at := spec.Child("resources")
@@ -370,15 +387,13 @@ func onlyComputable(is, was *corev1.Container) bool {
 
 // validateInitResize: one that runs once cannot be restarted for a resize.
 func validateInitResize(is, was *corev1.Container, spec *field.Path, i int) field.ErrorList {
-	if apiequality.Semantic.DeepEqual(is, was) {
-		return nil
-	}
 	var errs field.ErrorList
 	at := spec.Child("initContainers").Index(i)
 	if !onlyComputable(is, was) {
 		errs = append(errs, field.Forbidden(at, "only cpu and memory resources for init or sidecar containers are mutable"))
 	}
-	if is.RestartPolicy != nil && *is.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+	sidecar := is.RestartPolicy != nil && *is.RestartPolicy == corev1.ContainerRestartPolicyAlways
+	if sidecar || apiequality.Semantic.DeepEqual(is, was) {
 		return errs
 	}
 	for _, policy := range is.ResizePolicy {
@@ -405,62 +420,4 @@ func restoreComputable(is *corev1.ResourceRequirements, was corev1.ResourceRequi
 		return is
 	}
 	is.Limits, is.Requests = restore(is.Limits, was.Limits), restore(is.Requests, was.Requests)
-}
-
-func validatePodStatusUpdate(p, old *corev1.Pod) field.ErrorList {
-	path := field.NewPath("status")
-	var errs field.ErrorList
-	for i, c := range p.Status.Conditions {
-		if n := c.ObservedGeneration; n < 0 {
-			errs = append(errs, field.Invalid(path.Child("conditions").Index(i).Child("observedGeneration"), n, "must be a non-negative integer"))
-		}
-		errs = append(errs, validate.QualifiedName(path.Child("conditions").Index(i).Child("Type"), string(c.Type))...)
-	}
-	if name, at := p.Status.NominatedNodeName, path.Child("nominatedNodeName"); name != "" && name != old.Status.NominatedNodeName {
-		errs = append(errs, validate.NodeName(at, name)...)
-		if old.Spec.NodeName != "" {
-			errs = append(errs, field.Forbidden(at, "may not be set on pods that are already bound to a node"))
-		}
-	}
-	if n := p.Status.ObservedGeneration; n < 0 {
-		errs = append(errs, field.Invalid(path.Child("observedGeneration"), n, "must be a non-negative integer"))
-	}
-	errs = append(errs, validate.Immutable(path.Child("qosClass"), p.Status.QOSClass, old.Status.QOSClass)...)
-	errs = append(errs, validateTransitions(p.Status.ContainerStatuses, old.Status.ContainerStatuses, &old.Spec, path.Child("containerStatuses"))...)
-	seen := sets.New[string]()
-	for i, ip := range p.Status.PodIPs {
-		at := path.Child("podIPs").Index(i)
-		errs = append(errs, validation.IsValidIPForLegacyField(at, ip.IP, true, nil)...)
-		if seen.Has(ip.IP) {
-			errs = append(errs, field.Duplicate(at, ip))
-		}
-		seen.Insert(ip.IP)
-	}
-	return errs
-}
-
-// validateTransitions: a container that ended for good does not come back.
-func validateTransitions(is, was []corev1.ContainerStatus, s *corev1.PodSpec, path *field.Path) field.ErrorList {
-	if s.RestartPolicy == corev1.RestartPolicyAlways {
-		return nil
-	}
-	own := sets.New[string]()
-	for _, c := range s.Containers {
-		if c.RestartPolicy != nil || len(c.RestartPolicyRules) > 0 {
-			own.Insert(c.Name)
-		}
-	}
-	var errs field.ErrorList
-	for i, now := range is {
-		for _, before := range was {
-			if before.Name != now.Name || own.Has(now.Name) || before.State.Terminated == nil || now.State.Terminated != nil {
-				continue
-			}
-			if before.State.Terminated.ExitCode != 0 && s.RestartPolicy == corev1.RestartPolicyOnFailure {
-				continue
-			}
-			errs = append(errs, field.Forbidden(path.Index(i).Child("state"), "may not be transitioned to non-terminated state"))
-		}
-	}
-	return errs
 }

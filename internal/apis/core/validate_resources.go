@@ -93,6 +93,12 @@ func validateHugePageQuantity(name corev1.ResourceName, q resource.Quantity, pat
 
 // validateRequirements checks what a container asks for and is limited to.
 func validateRequirements(r *corev1.ResourceRequirements, claims sets.Set[string], path *field.Path) field.ErrorList {
+	return validateAmounts(r, ValidateContainerResourceName, claims, path)
+}
+
+// validateAmounts checks requests and limits of resources whose names are judged by
+// whom they are for: a container or the pod as a whole.
+func validateAmounts(r *corev1.ResourceRequirements, validateName func(corev1.ResourceName, *field.Path) field.ErrorList, claims sets.Set[string], path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	limits, requests := path.Child("limits"), path.Child("requests")
 	small, huge := false, false
@@ -102,7 +108,7 @@ func validateRequirements(r *corev1.ResourceRequirements, claims sets.Set[string
 	}
 	for _, name := range validate.SortedKeys(r.Limits) {
 		at := limits.Key(string(name))
-		errs = append(errs, ValidateContainerResourceName(name, at)...)
+		errs = append(errs, validateName(name, at)...)
 		errs = append(errs, validateQuantity(name, r.Limits[name], at)...)
 		if isHugePages(name) {
 			errs = append(errs, validateHugePageQuantity(name, r.Limits[name], at)...)
@@ -111,7 +117,7 @@ func validateRequirements(r *corev1.ResourceRequirements, claims sets.Set[string
 	}
 	for _, name := range validate.SortedKeys(r.Requests) {
 		at, asked := requests.Key(string(name)), r.Requests[name]
-		errs = append(errs, ValidateContainerResourceName(name, at)...)
+		errs = append(errs, validateName(name, at)...)
 		errs = append(errs, validateQuantity(name, asked, at)...)
 		note(name)
 		errs = append(errs, validateBelowLimit(name, r, path)...)
@@ -150,6 +156,7 @@ func validateClaimNames(used []corev1.ResourceClaim, known sets.Set[string], pat
 			errs = append(errs, field.Required(at, ""))
 			continue
 		}
+		errs = append(errs, validateClaimOnce(c, seen, at)...)
 		if !known.Has(c.Name) {
 			unknown := field.NotFound(at, c.Name)
 			unknown.Detail = "must be one of the names in pod.spec.resourceClaims which is empty"
@@ -158,16 +165,32 @@ func validateClaimNames(used []corev1.ResourceClaim, known sets.Set[string], pat
 			}
 			errs = append(errs, unknown)
 		}
-		key := c.Name
-		if c.Request != "" {
-			errs = append(errs, validate.Label(at.Child("request"), c.Request)...)
-			key += "/" + c.Request
-		}
-		if seen.Has(key) || seen.Has(c.Name) {
-			errs = append(errs, field.Duplicate(at, c.Name))
-		}
-		seen.Insert(key)
 	}
+	return errs
+}
+
+// validateClaimOnce: a claim is used as a whole, or by requests that differ.
+func validateClaimOnce(c corev1.ResourceClaim, seen sets.Set[string], path *field.Path) field.ErrorList {
+	if seen.Has(c.Name) {
+		return field.ErrorList{field.Duplicate(path, c.Name)}
+	}
+	var errs field.ErrorList
+	key := c.Name
+	if c.Request != "" {
+		errs = validate.Label(path.Child("request"), c.Request)
+		key += "/" + c.Request
+	}
+	switch {
+	case seen.Has(key):
+		errs = append(errs, field.Duplicate(path, key))
+	case c.Request == "":
+		for other := range seen {
+			if strings.HasPrefix(other, c.Name+"/") {
+				errs = append(errs, field.Duplicate(path, c.Name))
+			}
+		}
+	}
+	seen.Insert(key)
 	return errs
 }
 
@@ -177,42 +200,37 @@ func ValidateOverhead(path *field.Path, list corev1.ResourceList) field.ErrorLis
 }
 
 // validatePodResources checks the resources of the pod as a whole (KEP-2837).
-func validatePodResources(s *corev1.PodSpec, path *field.Path) field.ErrorList {
+func validatePodResources(s *corev1.PodSpec, claims sets.Set[string], path *field.Path) field.ErrorList {
 	r := s.Resources
 	if r == nil {
 		return nil
 	}
+	if s.OS != nil && s.OS.Name == corev1.Windows {
+		return field.ErrorList{field.Forbidden(path, "may not be set for a windows pod")}
+	}
 	var errs field.ErrorList
-	if len(r.Claims) > 0 {
+	if r.Claims != nil {
 		errs = append(errs, field.Forbidden(path.Child("claims"), "claims may not be set for Resources at pod-level"))
 	}
-	names := func(list corev1.ResourceList, at *field.Path) {
-		for _, name := range validate.SortedKeys(list) {
-			at := at.Key(string(name))
-			if bad := validateResourceName(name, at); len(bad) > 0 {
-				errs = append(errs, bad...)
-			} else if !podresource.IsSupportedPodLevelResource(name) {
-				errs = append(errs, field.NotSupported(at, name, sets.List(podresource.SupportedPodLevelResources())))
-			}
-			errs = append(errs, validateQuantity(name, list[name], at)...)
-			if isHugePages(name) {
-				errs = append(errs, validateHugePageQuantity(name, list[name], at)...)
-			}
-		}
-	}
-	names(r.Limits, path.Child("limits"))
-	names(r.Requests, path.Child("requests"))
-	for _, name := range validate.SortedKeys(r.Requests) {
-		errs = append(errs, validateBelowLimit(name, r, path)...)
-	}
+	errs = append(errs, validateAmounts(r, validatePodResourceName, claims, path)...)
 	total := podresource.AggregateContainerRequests(&corev1.Pod{Spec: *s}, podresource.PodResourcesOptions{})
-	for _, name := range validate.SortedKeys(r.Requests) {
-		asked, sum := r.Requests[name], total[name]
-		if asked.Cmp(sum) < 0 {
+	for _, name := range validate.SortedKeys(total) {
+		if asked, set := r.Requests[name]; set && asked.Cmp(total[name]) < 0 {
+			sum := total[name]
 			errs = append(errs, field.Invalid(path.Child("requests").Key(string(name)), asked.String(), fmt.Sprintf("must be greater than or equal to aggregate container requests of %s", sum.String())))
 		}
 	}
 	return append(errs, validateWithinPod(s, path)...)
+}
+
+func validatePodResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
+	if errs := validateResourceName(name, path); len(errs) > 0 {
+		return errs
+	}
+	if !podresource.IsSupportedPodLevelResource(name) {
+		return field.ErrorList{field.NotSupported(path, name, sets.List(podresource.SupportedPodLevelResources()))}
+	}
+	return nil
 }
 
 // validateWithinPod: no container may use more than its pod, and huge pages, which

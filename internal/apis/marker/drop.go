@@ -29,11 +29,12 @@ type use struct {
 	kept  []string // whose fields stay
 }
 
-func (u *use) visit(v reflect.Value, clear bool) {
+// visit reports whether it cleared a field of v itself.
+func (u *use) visit(v reflect.Value, clear bool) (cleared bool) {
 	switch v.Kind() {
 	case reflect.Pointer:
-		if !v.IsNil() {
-			u.visit(v.Elem(), clear)
+		if !v.IsNil() && u.visit(v.Elem(), clear) && leaves[v.Type().Elem()] && v.Elem().IsZero() {
+			v.SetZero()
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
@@ -42,12 +43,13 @@ func (u *use) visit(v reflect.Value, clear bool) {
 	case reflect.Struct:
 		s := u.rules.shapeOf(v.Type(), gated)
 		for i := range s.members {
-			u.field(&s.members[i], v.Field(s.members[i].index), clear)
+			cleared = u.field(&s.members[i], v.Field(s.members[i].index), clear) || cleared
 		}
 	}
+	return cleared
 }
 
-func (u *use) field(m *member, v reflect.Value, clear bool) {
+func (u *use) field(m *member, v reflect.Value, clear bool) (cleared bool) {
 	if len(m.gates) > 0 && !v.IsZero() {
 		gate := m.gates[0]
 		if !slices.Contains(u.gates, gate) {
@@ -55,10 +57,11 @@ func (u *use) field(m *member, v reflect.Value, clear bool) {
 		}
 		if clear && !slices.Contains(u.kept, gate) {
 			v.SetZero()
-			return
+			return true
 		}
 	}
 	if m.descend {
 		u.visit(v, clear)
 	}
+	return false
 }

@@ -36,7 +36,7 @@ type typeName string
 
 func nameOf(t reflect.Type) typeName { return typeName(t.PkgPath() + "." + t.Name()) }
 
-var byType = sync.OnceValue(func() map[typeName]*marks { return read(table) })
+var byType = sync.OnceValue(func() map[typeName]*marks { return withUnmarked(read(table)) })
 
 func read(table string) map[typeName]*marks {
 	all := map[typeName]*marks{}

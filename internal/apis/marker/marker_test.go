@@ -98,6 +98,41 @@ func TestFieldsOfGatesThatAreOffAreCleared(t *testing.T) {
 	}
 }
 
+func TestStopSignalsOfAGateThatIsOffAreCleared(t *testing.T) {
+	with := func(l *corev1.Lifecycle) *corev1.PodTemplate {
+		t := &corev1.PodTemplate{}
+		t.Template.Spec.InitContainers = []corev1.Container{{Name: "i", Lifecycle: l.DeepCopy()}}
+		t.Template.Spec.Containers = []corev1.Container{{Name: "c", Lifecycle: l.DeepCopy()}}
+		t.Template.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e", Lifecycle: l.DeepCopy()}}}
+		return t
+	}
+	hook := &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 1}}
+	alone := &corev1.Lifecycle{StopSignal: new(corev1.SIGTERM)}
+	beside := &corev1.Lifecycle{StopSignal: new(corev1.SIGTERM), PreStop: hook}
+	tests := []struct {
+		name      string
+		gates     off
+		is        *corev1.Lifecycle
+		old, want *corev1.Lifecycle
+	}{
+		{"it stays while the gate is on", nil, alone, nil, alone},
+		{"a lifecycle of nothing else goes with it", off{"ContainerStopSignals"}, alone, nil, nil},
+		{"hooks stay", off{"ContainerStopSignals"}, beside, nil, &corev1.Lifecycle{PreStop: hook}},
+		{"a lifecycle that was empty stays", off{"ContainerStopSignals"}, &corev1.Lifecycle{}, nil, &corev1.Lifecycle{}},
+		{"it stays in an object that had one", off{"ContainerStopSignals"}, alone, beside, alone},
+		{"it goes from an object that had none", off{"ContainerStopSignals"}, alone, &corev1.Lifecycle{PreStop: hook}, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := with(tt.is)
+			New(tt.gates).Drop(got, with(tt.old))
+			if d := cmp.Diff(with(tt.want), got); d != "" {
+				t.Errorf("differs (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
 func TestRules(t *testing.T) {
 	group := func(change func(*schedulingv1beta1.PodGroup)) *schedulingv1beta1.PodGroup {
 		g := &schedulingv1beta1.PodGroup{Spec: schedulingv1beta1.PodGroupSpec{

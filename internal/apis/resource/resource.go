@@ -41,9 +41,10 @@ var DeviceClasses = apis.Resource{
 		apis.ServedAs[resourcev1.DeviceClass, resourcev1beta2.DeviceClass, resourcev1beta2.DeviceClassList](group, "v1beta2", "DeviceClass"),
 		apis.ServedAs[resourcev1.DeviceClass, resourcev1beta1.DeviceClass, resourcev1beta1.DeviceClassList](group, "v1beta1", "DeviceClass"),
 	},
-	ValidateName: validate.NameAlone(apivalidation.NameIsDNSSubdomain),
-	Validate:     apis.Check(validateClass),
-	Columns:      nameAndAge, Row: nameAndAgeRow,
+	ValidateName:   validate.NameAlone(apivalidation.NameIsDNSSubdomain),
+	Validate:       apis.Check(validateClass),
+	ValidateUpdate: apis.CheckUpdate(validateClassUpdate),
+	Columns:        nameAndAge, Row: nameAndAgeRow,
 }
 
 // ResourceClaims is the resource.k8s.io/v1 resourceclaims resource.
@@ -217,7 +218,7 @@ var ResourcePoolStatusRequests = apis.Resource{
 		}
 	}),
 	Subresources: []apis.Subresource{
-		apis.Status(func(r, old *resourcev1alpha3.ResourcePoolStatusRequest) { r.Spec = old.Spec }, nil),
+		apis.Status(func(r, old *resourcev1alpha3.ResourcePoolStatusRequest) { r.Spec = old.Spec }, validateAnswer),
 	},
 	PrepareCreate: apis.On(func(r *resourcev1alpha3.ResourcePoolStatusRequest) { r.Status = nil }),
 	PrepareUpdate: apis.OnUpdate(func(r, old *resourcev1alpha3.ResourcePoolStatusRequest) { r.Status = old.Status }),

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -23,10 +24,29 @@ func keepSpec(spec, old any) errorList {
 }
 
 func validateClass(c *resourcev1.DeviceClass) errorList {
-	path := field.NewPath("spec")
-	errs := validateSelectors(c.Spec.Selectors, path.Child("selectors"))
+	return append(validateSelectors(c.Spec.Selectors, field.NewPath("spec", "selectors")), validateClassConfig(c)...)
+}
+
+// validateClassUpdate does not compile again what a class has had: what was valid
+// for the server that took it stays so.
+func validateClassUpdate(c, old *resourcev1.DeviceClass) errorList {
+	var errs errorList
+	if !apiequality.Semantic.DeepEqual(c.Spec.Selectors, old.Spec.Selectors) {
+		errs = validateSelectors(c.Spec.Selectors, field.NewPath("spec", "selectors"))
+	}
+	if apiequality.Semantic.DeepEqual(c.Spec.Config, old.Spec.Config) {
+		return errs
+	}
+	return append(errs, validateClassConfig(c)...)
+}
+
+func validateClassConfig(c *resourcev1.DeviceClass) errorList {
+	if len(c.Spec.Config) > resourcev1.DeviceConfigMaxSize {
+		return nil // a marker says so
+	}
+	var errs errorList
 	for i := range c.Spec.Config {
-		errs = append(errs, validateConfiguration(&c.Spec.Config[i].DeviceConfiguration, path.Child("config").Index(i))...)
+		errs = append(errs, validateConfiguration(&c.Spec.Config[i].DeviceConfiguration, field.NewPath("spec", "config").Index(i))...)
 	}
 	return errs
 }
@@ -42,23 +62,30 @@ func validateClaim(c *resourcev1.ResourceClaim) errorList {
 	return validateClaimSpec(&c.Spec, field.NewPath("spec"))
 }
 
+// validateClaimSpec looks into no list that is longer than its marker allows.
 func validateClaimSpec(s *resourcev1.ResourceClaimSpec, path *field.Path) errorList {
 	devices := path.Child("devices")
+	d, names := &derived{constraints: s.Devices.Constraints}, requestNames(s)
 	var errs errorList
-	for i := range s.Devices.Requests {
-		errs = append(errs, validateRequest(&s.Devices.Requests[i], devices.Child("requests").Index(i))...)
+	if len(s.Devices.Requests) <= resourcev1.DeviceRequestsMaxSize {
+		for i := range s.Devices.Requests {
+			errs = append(errs, validateRequest(&s.Devices.Requests[i], d, devices.Child("requests").Index(i))...)
+		}
 	}
-	names := requestNames(s)
-	for i := range s.Devices.Constraints {
-		errs = append(errs, validateConstraint(&s.Devices.Constraints[i], names, devices.Child("constraints").Index(i))...)
+	if len(s.Devices.Constraints) <= resourcev1.DeviceConstraintsMaxSize {
+		for i := range s.Devices.Constraints {
+			errs = append(errs, validateConstraint(&s.Devices.Constraints[i], names, devices.Child("constraints").Index(i))...)
+		}
 	}
-	for i := range s.Devices.Config {
-		c := &s.Devices.Config[i]
-		at := devices.Child("config").Index(i)
-		errs = append(errs, validateRequestNames(c.Requests, names, at.Child("requests"))...)
-		errs = append(errs, validateConfiguration(&c.DeviceConfiguration, at)...)
+	if len(s.Devices.Config) <= resourcev1.DeviceConfigMaxSize {
+		for i := range s.Devices.Config {
+			c := &s.Devices.Config[i]
+			at := devices.Child("config").Index(i)
+			errs = append(errs, validateRequestNames(c.Requests, names, at.Child("requests"))...)
+			errs = append(errs, validateConfiguration(&c.DeviceConfiguration, at)...)
+		}
 	}
-	return errs
+	return append(errs, d.total(devices)...)
 }
 
 // requestNames are what constraints and results may refer to: requests, and
@@ -74,7 +101,7 @@ func requestNames(s *resourcev1.ResourceClaimSpec) sets.Set[string] {
 	return names
 }
 
-func validateRequest(r *resourcev1.DeviceRequest, path *field.Path) errorList {
+func validateRequest(r *resourcev1.DeviceRequest, d *derived, path *field.Path) errorList {
 	errs := validate.Label(path.Child("name"), r.Name)
 	switch {
 	case r.Exactly == nil && len(r.FirstAvailable) == 0:
@@ -86,14 +113,19 @@ func validateRequest(r *resourcev1.DeviceRequest, path *field.Path) errorList {
 		at := path.Child("exactly")
 		errs = append(errs, validateClassName(e.DeviceClassName, at.Child("deviceClassName"))...)
 		errs = append(errs, validateSelectors(e.Selectors, at.Child("selectors"))...)
+		errs = append(errs, d.validate(e.DerivedAttributes, r.Name, at.Child("derivedAttributes"))...)
 		errs = append(errs, validateAllocationMode(e.AllocationMode, e.Count, at)...)
 		errs = append(errs, validateTolerations(e.Tolerations, at.Child("tolerations"))...)
+	}
+	if len(r.FirstAvailable) > resourcev1.FirstAvailableDeviceRequestMaxSize {
+		return errs
 	}
 	for i := range r.FirstAvailable {
 		f, at := &r.FirstAvailable[i], path.Child("firstAvailable").Index(i)
 		errs = append(errs, validate.Label(at.Child("name"), f.Name)...)
 		errs = append(errs, validateClassName(f.DeviceClassName, at.Child("deviceClassName"))...)
 		errs = append(errs, validateSelectors(f.Selectors, at.Child("selectors"))...)
+		errs = append(errs, d.validate(f.DerivedAttributes, r.Name+"/"+f.Name, at.Child("derivedAttributes"))...)
 		errs = append(errs, validateAllocationMode(f.AllocationMode, f.Count, at)...)
 		errs = append(errs, validateTolerations(f.Tolerations, at.Child("tolerations"))...)
 	}
@@ -124,6 +156,9 @@ func validateAllocationMode(mode resourcev1.DeviceAllocationMode, count int64, p
 }
 
 func validateSelectors(selectors []resourcev1.DeviceSelector, path *field.Path) errorList {
+	if len(selectors) > resourcev1.DeviceSelectorsMaxSize {
+		return nil // a marker says so
+	}
 	var errs errorList
 	for i, s := range selectors {
 		at := path.Index(i).Child("cel")
@@ -138,24 +173,32 @@ func validateSelectors(selectors []resourcev1.DeviceSelector, path *field.Path) 
 
 // validateExpression compiles a selector and bounds what it may cost.
 func validateExpression(expression string, path *field.Path) errorList {
+	cost, errs := compile(expression, path, false)
+	if cost > resourcev1.CELSelectorExpressionMaxCost {
+		errs = append(errs, field.Forbidden(path, "too complex, exceeds cost limit"))
+	}
+	return errs
+}
+
+// compile returns what an expression costs at most: a selector, or one that derives
+// an attribute.
+func compile(expression string, path *field.Path, derives bool) (cost uint64, errs errorList) {
 	if len(expression) > resourcev1.CELSelectorExpressionMaxLength {
-		return errorList{field.TooLong(path, "", resourcev1.CELSelectorExpressionMaxLength)}
+		return 0, errorList{field.TooLong(path, "", resourcev1.CELSelectorExpressionMaxLength)}
 	}
 	env := environment.NewExpressions
-	result := cel.GetCompiler(cel.Features{EnableConsumableCapacity: true}).CompileCELExpression(expression, cel.Options{EnvType: &env})
-	if e := result.Error; e != nil {
-		switch e.Type {
-		case apiservercel.ErrorTypeRequired:
-			return errorList{field.Required(path, e.Detail)}
-		case apiservercel.ErrorTypeInvalid:
-			return errorList{field.Invalid(path, expression, e.Detail)}
-		}
-		return errorList{field.InternalError(path, e)}
+	compiler := cel.GetCompiler(cel.Features{EnableConsumableCapacity: true})
+	result := compiler.CompileCELExpression(expression, cel.Options{EnvType: &env, DerivedAttribute: derives})
+	e := result.Error
+	switch {
+	case e == nil:
+		return result.MaxCost, nil
+	case e.Type == apiservercel.ErrorTypeRequired:
+		return 0, errorList{field.Required(path, e.Detail)}
+	case e.Type == apiservercel.ErrorTypeInvalid:
+		return 0, errorList{field.Invalid(path, expression, e.Detail)}
 	}
-	if result.MaxCost > resourcev1.CELSelectorExpressionMaxCost {
-		return errorList{field.Forbidden(path, "too complex, exceeds cost limit")}
-	}
-	return nil
+	return 0, errorList{field.InternalError(path, e)}
 }
 
 func validateConstraint(c *resourcev1.DeviceConstraint, names sets.Set[string], path *field.Path) errorList {
@@ -235,7 +278,7 @@ func validateTolerations(tolerations []resourcev1.DeviceToleration, path *field.
 			errs = append(errs, validate.OneOf(at.Child("operator"), t.Operator, resourcev1.DeviceTolerationOpExists, resourcev1.DeviceTolerationOpEqual)...)
 		}
 		if t.Effect != "" {
-			errs = append(errs, validate.OneOf(at.Child("effect"), t.Effect, resourcev1.DeviceTaintEffectNoExecute, resourcev1.DeviceTaintEffectNoSchedule)...)
+			errs = append(errs, validate.OneOf(at.Child("effect"), t.Effect, resourcev1.DeviceTaintEffectNoExecute, resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone)...)
 		}
 	}
 	return errs

@@ -1,14 +1,11 @@
 package resource
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/blang/semver/v4"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa/internal/apis/core"
@@ -23,8 +20,7 @@ func validateSlice(slice *resourcev1.ResourceSlice) errorList {
 	return validateSliceSpec(&slice.Spec, nil)
 }
 
-// validateSliceSpec checks a slice; capacities that a device of old had are as they
-// were. Old is nil for a new slice.
+// validateSliceSpec checks a slice. Old is nil for a new one.
 func validateSliceSpec(s, old *resourcev1.ResourceSliceSpec) errorList {
 	path := field.NewPath("spec")
 	errs := validate.CSIDriverName(path.Child("driver"), s.Driver)
@@ -42,28 +38,16 @@ func validateSliceSpec(s, old *resourcev1.ResourceSliceSpec) errorList {
 		errs = append(errs, validate.Immutable(path.Child("driver"), s.Driver, old.Driver)...)
 		errs = append(errs, validate.Immutable(path.Child("nodeName"), s.NodeName, old.NodeName)...)
 	}
-	perDevice := s.PerDeviceNodeSelection != nil && *s.PerDeviceNodeSelection
 	errs = append(errs, place{path, s.NodeName, s.NodeSelector, s.AllNodes}.validate(s.PerDeviceNodeSelection)...)
 	if s.SharedCounters != nil && s.Devices != nil {
 		errs = append(errs, field.Invalid(path, "", "only one of `sharedCounters` or `devices` is allowed"))
 	}
-	if n := len(s.Devices); n > resourcev1.ResourceSliceMaxDevices {
-		errs = append(errs, field.TooMany(path.Child("devices"), n, resourcev1.ResourceSliceMaxDevices))
+	errs = append(errs, validateDevices(s, old, path.Child("devices"))...)
+	errs = append(errs, validateCounterSets(s.SharedCounters, path.Child("sharedCounters"))...)
+	if s.PartitionTypeAttribute != nil {
+		errs = append(errs, validatePartitionType(s, path)...)
 	}
-	names := map[string]bool{}
-	for i := range s.Devices {
-		d, at := &s.Devices[i], path.Child("devices").Index(i)
-		if names[d.Name] {
-			errs = append(errs, field.Duplicate(at, d.Name))
-		}
-		names[d.Name] = true
-		i := slices.IndexFunc(old.Devices, func(o resourcev1.Device) bool { return o.Name == d.Name })
-		if i < 0 || !apiequality.Semantic.DeepEqual(old.Devices[i].Capacity, d.Capacity) {
-			errs = append(errs, validateCapacity(d, at.Child("capacity"))...)
-		}
-		errs = append(errs, validateDevice(d, perDevice, at)...)
-	}
-	return append(errs, validateCounterSets(s.SharedCounters, path.Child("sharedCounters"))...)
+	return append(errs, validateSkipped(s.SkipNodeOperations, path.Child("skipNodeOperations"))...)
 }
 
 // place is where the devices of a slice, or one device, are.
@@ -127,41 +111,6 @@ func (p place) one(set []string, rule, many string) errorList {
 	return errorList{field.Invalid(p.path, "{"+strings.Join(set, ", ")+"}", rule+many)}
 }
 
-func validateDevice(d *resourcev1.Device, places bool, path *field.Path) errorList {
-	errs := validate.Label(path.Child("name"), d.Name)
-	if n := len(d.Attributes) + len(d.Capacity); n > resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice {
-		errs = append(errs, field.Invalid(path, n, fmt.Sprintf("the total number of attributes and capacities must not exceed %d", resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice)))
-	}
-	for name, a := range validate.Sorted(d.Attributes) {
-		at := path.Child("attributes").Key(string(name))
-		errs = append(errs, validateQualifiedName(string(name), path.Child("attributes"))...)
-		errs = append(errs, validateAttribute(&a, at)...)
-	}
-	for i := range d.Taints {
-		errs = append(errs, validateTaint(&d.Taints[i], path.Child("taints").Index(i))...)
-	}
-	where := place{path, d.NodeName, d.NodeSelector, d.AllNodes}
-	switch {
-	case places:
-		errs = append(errs, where.validateDevice()...)
-	case d.NodeName != nil || d.NodeSelector != nil || d.AllNodes != nil:
-		errs = append(errs, field.Invalid(path, nil, "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec"))
-	}
-	return errs
-}
-
-func validateCapacity(d *resourcev1.Device, path *field.Path) errorList {
-	var errs errorList
-	for name, c := range validate.Sorted(d.Capacity) {
-		at := path.Key(string(name))
-		errs = append(errs, validateQualifiedName(string(name), path)...)
-		if c.RequestPolicy != nil {
-			errs = append(errs, validateRequestPolicy(c, d.AllowMultipleAllocations, at.Child("requestPolicy"))...)
-		}
-	}
-	return errs
-}
-
 // validateQualifiedName wants a C identifier, with a domain before it or not. What
 // has more than one slash is not looked at, as upstream has it.
 func validateQualifiedName(name string, path *field.Path) errorList {
@@ -192,29 +141,10 @@ func validateIdentifier(id string, path *field.Path) errorList {
 	return append(errs, validate.CIdentifier(path, id)...)
 }
 
-func validateAttribute(a *resourcev1.DeviceAttribute, path *field.Path) errorList {
-	var errs errorList
-	if v := a.StringValue; v != nil {
-		errs = validateAttributeLength(*v, path.Child("string"))
-	}
-	if v := a.VersionValue; v != nil {
-		at := path.Child("version")
-		if _, err := semver.Parse(*v); err != nil {
-			errs = append(errs, field.Invalid(at, *v, "must be a string compatible with semver.org spec 2.0.0"))
-		}
-		errs = append(errs, validateAttributeLength(*v, at)...)
-	}
-	return errs
-}
-
-func validateAttributeLength(v string, path *field.Path) errorList {
-	if len(v) <= resourcev1.DeviceAttributeMaxValueLength {
-		return nil
-	}
-	return errorList{field.TooLong(path, "", resourcev1.DeviceAttributeMaxValueLength)}
-}
-
 func validateCounterSets(list []resourcev1.CounterSet, path *field.Path) errorList {
+	if len(list) > resourcev1.ResourceSliceMaxCounterSets {
+		return nil // a marker says so
+	}
 	var errs errorList
 	for i, set := range list {
 		if len(set.Counters) == 0 {
@@ -225,4 +155,44 @@ func validateCounterSets(list []resourcev1.CounterSet, path *field.Path) errorLi
 		}
 	}
 	return errs
+}
+
+// validatePartitionType: where a slice names the attribute that tells kinds of
+// partitions apart, every device that consumes counters has it, as a string.
+func validatePartitionType(s *resourcev1.ResourceSliceSpec, path *field.Path) errorList {
+	name := string(*s.PartitionTypeAttribute)
+	if !slices.ContainsFunc(s.Devices, func(d resourcev1.Device) bool { return len(d.ConsumesCounters) > 0 }) {
+		return errorList{field.Invalid(path.Child("partitionTypeAttribute"), name, "may only be set on a slice which declares devices that consume counters")}
+	}
+	if !strings.Contains(name, "/") || len(validateQualifiedName(name, nil)) > 0 {
+		return nil // a marker says so, and no device can have it
+	}
+	bare, own := strings.CutPrefix(name, s.Driver+"/")
+	var errs errorList
+	for i := range s.Devices {
+		d, at := &s.Devices[i], path.Child("devices").Index(i).Child("attributes").Key(name)
+		if len(d.ConsumesCounters) == 0 {
+			continue
+		}
+		a, ok := d.Attributes[resourcev1.QualifiedName(name)]
+		if !ok && own { // the driver's own domain may be left out
+			a, ok = d.Attributes[resourcev1.QualifiedName(bare)]
+		}
+		switch {
+		case !ok:
+			errs = append(errs, field.Required(at, "device consumes counters and `partitionTypeAttribute` names this attribute, so it must be set"))
+		case a.StringValue == nil:
+			errs = append(errs, field.Invalid(at, a, "must be a string value because `partitionTypeAttribute` names this attribute"))
+		}
+	}
+	return errs
+}
+
+// validateSkipped: what a node does not prepare it cannot undo.
+func validateSkipped(skipped []resourcev1.SkipNodeOperation, path *field.Path) errorList {
+	has := func(o resourcev1.SkipNodeOperation) bool { return slices.Contains(skipped, o) }
+	if !has(resourcev1.SkipNodeOperationNodePrepareResources) || has(resourcev1.SkipNodeOperationNodeUnprepareResources) || has(resourcev1.SkipNodeOperationAll) {
+		return nil
+	}
+	return errorList{field.Invalid(path, skipped, "NodePrepareResources cannot be skipped unless NodeUnprepareResources is also skipped")}
 }

@@ -2,6 +2,7 @@ package resource
 
 import (
 	resourcev1 "k8s.io/api/resource/v1"
+	resourcev1alpha3 "k8s.io/api/resource/v1alpha3"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -38,6 +39,9 @@ func validateAllocation(c *resourcev1.ResourceClaim, path *field.Path) errorList
 		errs = append(errs, validate.CSIDriverName(at.Child("driver"), r.Driver)...)
 		errs = append(errs, validatePoolName(r.Pool, at.Child("pool"))...)
 		errs = append(errs, validate.Label(at.Child("device"), r.Device)...)
+		errs = append(errs, validateBindingConditions(r.BindingConditions, r.BindingFailureConditions, at)...)
+		errs = append(errs, validateTolerations(r.Tolerations, at.Child("tolerations"))...)
+		errs = append(errs, validateSkipped(r.SkipNodeOperations, at.Child("skipNodeOperations"))...)
 	}
 	for i := range a.Devices.Config {
 		cfg, at := &a.Devices.Config[i], path.Child("devices", "config").Index(i)
@@ -66,22 +70,12 @@ func validateReserved(c, old *resourcev1.ResourceClaim, path *field.Path) errorL
 			errs = append(errs, field.Required(at.Child("uid"), ""))
 		}
 	}
-	if len(c.Status.ReservedFor) == 0 {
-		return errs
-	}
-	if c.Status.Allocation == nil {
+	switch {
+	case len(c.Status.ReservedFor) == 0:
+	case c.Status.Allocation == nil:
 		errs = append(errs, field.Forbidden(path, "may not be specified when `allocated` is not set"))
-	}
-	if c.DeletionTimestamp != nil {
-		had := sets.New[any]()
-		for _, r := range old.Status.ReservedFor {
-			had.Insert(r.UID)
-		}
-		for _, r := range c.Status.ReservedFor {
-			if !had.Has(r.UID) {
-				return append(errs, field.Forbidden(path, "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"))
-			}
-		}
+	case c.DeletionTimestamp != nil && !sets.New(old.Status.ReservedFor...).HasAll(c.Status.ReservedFor...):
+		errs = append(errs, field.Forbidden(path, "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"))
 	}
 	return errs
 }
@@ -120,4 +114,16 @@ func isAllocated(c *resourcev1.ResourceClaim, d *resourcev1.AllocatedDeviceStatu
 		}
 	}
 	return false
+}
+
+// validateAnswer: what a request for the status of pools was answered stays.
+func validateAnswer(r, old *resourcev1alpha3.ResourcePoolStatusRequest) errorList {
+	path := field.NewPath("status")
+	switch {
+	case old.Status != nil:
+		return validate.Immutable(path, r.Status, old.Status)
+	case r.Status == nil:
+		return nil
+	}
+	return metav1validation.ValidateConditions(r.Status.Conditions, path.Child("conditions"))
 }

@@ -76,6 +76,7 @@ func (m *Managers) make(v apis.View, subresource string) (*Manager, error) {
 	}
 	if v.Custom != nil {
 		made.custom = newCustomTracker(types, conv.empty())
+		made.load = v.Custom.Load
 	}
 	return made, nil
 }
@@ -153,15 +154,17 @@ type Manager struct {
 	fields *managedfields.FieldManager
 	clock  clock.PassiveClock
 
-	differ      *differ          // the fast way on Go structs; nil where there is none
-	custom      *customTracker   // the same for custom resources
-	nothing     reflect.Value    // an empty object, to compare with
-	shapes      shapes           // of created objects
-	sets        sets             // of the records that were read
-	filter      fieldpath.Filter // what a write cannot own; nil: nothing
-	kind        string
-	version     string
-	subresource string
+	differ         *differ                                // the fast way on Go structs; nil where there is none
+	custom         *customTracker                         // the same for custom resources
+	load           func(apis.Object) (apis.Object, error) // completes a custom resource, without changing it
+	nothing        reflect.Value                          // an empty object, to compare with
+	shapes         shapes                                 // of created objects
+	configurations shapes                                 // of what was applied
+	sets           sets                                   // of the records that were read
+	filter         fieldpath.Filter                       // what a write cannot own; nil: nothing
+	kind           string
+	version        string
+	subresource    string
 }
 
 // Created records in obj, a hub object about to be created, that manager set all its fields.

@@ -11,16 +11,20 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v6/schema"
 
 	"proa/internal/apis"
 )
 
 // customTracker does for custom resources what the differ does for Go types: it
-// records plain writes without turning objects and entries from one form into
-// another. It works on the JSON values of managedFields as they are.
+// records plain writes, and has the type by which applies are merged, without turning
+// objects and entries from one form into another. It works on the JSON values of
+// managedFields as they are.
 type customTracker struct {
-	root  *branch
-	empty map[string]any
+	root   *branch
+	schema *schema.Schema
+	ref    schema.TypeRef
+	empty  map[string]any
 
 	mu     sync.Mutex                // guards what follows
 	fields map[string]map[string]any // fieldsV1 by its JSON; shared and read-only
@@ -46,7 +50,7 @@ func newCustomTracker(types managedfields.TypeConverter, empty apis.Object) *cus
 		return nil
 	}
 	return &customTracker{
-		root: root, empty: empty.(*unstructured.Unstructured).Object,
+		root: root, schema: none.Schema(), ref: none.TypeRef(), empty: empty.(*unstructured.Unstructured).Object,
 		fields: map[string]map[string]any{}, texts: map[uintptr]fieldsText{},
 	}
 }
@@ -186,7 +190,7 @@ func (c *customTracker) set(u *unstructured.Unstructured, entries, before []meta
 	for i := range entries {
 		e := &entries[i]
 		for j := range before {
-			if before[j].FieldsV1 == e.FieldsV1 {
+			if before[j].FieldsV1 == e.FieldsV1 && before[j].Time == e.Time {
 				list[i] = raw[j]
 			}
 		}
@@ -213,7 +217,9 @@ func (c *customTracker) set(u *unstructured.Unstructured, entries, before []meta
 	if !ok {
 		return false
 	}
-	meta[managed] = list
+	if meta[managed] = list; len(list) == 0 {
+		delete(meta, managed)
+	}
 	return true
 }
 

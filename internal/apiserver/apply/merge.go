@@ -27,6 +27,9 @@ import (
 // for what it leaves to structured-merge-diff: a faulty configuration, a conflict,
 // owners in other versions, lists with repeated items.
 func (m *Manager) merge(live apis.Object, config *unstructured.Unstructured, manager string, force bool) (apis.Object, bool) {
+	if m.custom != nil {
+		return m.mergeCustom(live, config, manager, force)
+	}
 	if m.differ == nil || config.GetAPIVersion() != m.version || config.GetKind() != m.kind {
 		return nil, false
 	}
@@ -37,7 +40,7 @@ func (m *Manager) merge(live apis.Object, config *unstructured.Unstructured, man
 		obj = m.empty()
 	} else {
 		var ok bool
-		if owners, own, ok = m.owners(live.GetManagedFields(), manager); !ok {
+		if owners, own, ok = m.owners(live.GetManagedFields(), manager, m.differ.root.fits); !ok {
 			return nil, false
 		}
 		obj = live.DeepCopyObject().(apis.Object)
@@ -68,7 +71,7 @@ func (m *Manager) merge(live apis.Object, config *unstructured.Unstructured, man
 	if changed {
 		m.form.Default(obj)
 	}
-	entries, ok := m.owned(owners, own, named.Difference(stripped), manager, changed)
+	entries, ok := m.owned(owners, own, named.Difference(stripped), nil, manager, changed)
 	if ok {
 		obj.SetManagedFields(entries)
 	}
@@ -83,8 +86,8 @@ type owner struct {
 }
 
 // owners decodes entries and finds the one of the applying manager, -1 if there
-// is none.
-func (m *Manager) owners(entries []metav1.ManagedFieldsEntry, manager string) (owners []owner, own int, ok bool) {
+// is none. A set that does not fit the kind is left to structured-merge-diff.
+func (m *Manager) owners(entries []metav1.ManagedFieldsEntry, manager string, fits func(*fieldpath.Set) bool) (owners []owner, own int, ok bool) {
 	own = -1
 	for i := range entries {
 		e := &entries[i]
@@ -106,7 +109,7 @@ func (m *Manager) owners(entries []metav1.ManagedFieldsEntry, manager string) (o
 			return nil, -1, false
 		}
 		set, err := m.sets.read(e.FieldsV1.Raw)
-		if err != nil || !m.differ.root.fits(set.Set) {
+		if err != nil || !fits(set.Set) {
 			return nil, -1, false
 		}
 		owners = append(owners, owner{e, set.Set, set.Set})
@@ -151,22 +154,22 @@ func yield(owners []owner, own int, touched *fieldpath.Set, force bool) bool {
 	return true
 }
 
-// owned returns the entries after an apply.
-func (m *Manager) owned(owners []owner, own int, mine *fieldpath.Set, manager string, changed bool) ([]metav1.ManagedFieldsEntry, bool) {
+// owned returns the entries after an apply. Record is the JSON of mine, nil if it
+// is yet to be made.
+func (m *Manager) owned(owners []owner, own int, mine *fieldpath.Set, record []byte, manager string, changed bool) ([]metav1.ManagedFieldsEntry, bool) {
 	entries := make([]metav1.ManagedFieldsEntry, 0, len(owners)+1)
 	now := metav1.NewTime(m.clock.Now()).Rfc3339Copy()
 	for i, o := range owners {
-		left := o.left
+		left, raw := o.left, []byte(nil)
 		if i == own {
-			left = mine
+			left, raw = mine, record
 		}
 		if left.Empty() {
 			continue
 		}
 		e := *o.entry
 		if left != o.set && !left.Equals(o.set) {
-			raw, err := left.ToJSON()
-			if err != nil {
+			if !written(left, &raw) {
 				return nil, false
 			}
 			e.FieldsV1 = &metav1.FieldsV1{Raw: raw}
@@ -177,11 +180,10 @@ func (m *Manager) owned(owners []owner, own int, mine *fieldpath.Set, manager st
 		entries = append(entries, e)
 	}
 	if own < 0 && !mine.Empty() {
-		raw, err := mine.ToJSON()
-		if err != nil {
+		if !written(mine, &record) {
 			return nil, false
 		}
-		e := m.entry(cmp.Or(manager, unnamed), raw)
+		e := m.entry(cmp.Or(manager, unnamed), record)
 		e.Operation = metav1.ManagedFieldsOperationApply
 		if !changed {
 			e.Time = nil // as upstream has it
@@ -190,6 +192,16 @@ func (m *Manager) owned(owners []owner, own int, mine *fieldpath.Set, manager st
 	}
 	sortEntries(entries)
 	return entries, true
+}
+
+// written makes the JSON of a set, if there is none yet.
+func written(s *fieldpath.Set, record *[]byte) bool {
+	if *record != nil {
+		return true
+	}
+	made, err := s.ToJSON()
+	*record = made
+	return err == nil
 }
 
 // merger sets the values of a configuration in a Go struct.

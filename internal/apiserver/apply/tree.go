@@ -3,6 +3,7 @@ package apply
 import (
 	"encoding/binary"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -280,6 +281,9 @@ func (d *differences) tree(b *branch, old, obj some) {
 	y, isMapY := obj.value.(map[string]any)
 	l, isListL := old.value.([]any)
 	r, isListR := obj.value.([]any)
+	if len(x) > 0 && reflect.ValueOf(x).Pointer() == reflect.ValueOf(y).Pointer() {
+		return // what a merge left alone
+	}
 	switch {
 	case old.value != nil && obj.value != nil && (isMapX != isMapY || isListL != isListR):
 		d.parts(b, old.value, true)
@@ -409,7 +413,7 @@ func (w *shapeWriter) outline(b *branch, v any) {
 			return
 		}
 	case []any:
-		if b.list.associative && len(v) > 0 {
+		if b.list.associative {
 			w.outlineItems(b.list, v)
 			return
 		}

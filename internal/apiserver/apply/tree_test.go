@@ -67,6 +67,9 @@ func (s *randomSchema) object(depth int) schema.TypeRef {
 	for i := range 2 + s.rng.IntN(4) {
 		m.Fields = append(m.Fields, schema.StructField{Name: string(rune('a' + i)), Type: s.anyType(depth - 1)})
 	}
+	if s.rng.IntN(5) == 0 { // unknown fields are preserved
+		m.ElementType = typed.DeducedParseableType.TypeRef
+	}
 	return schema.TypeRef{Inlined: schema.Atom{Map: m}}
 }
 
@@ -122,7 +125,7 @@ func (s *randomSchema) value(ref schema.TypeRef) any {
 				m[f.Name] = s.value(f.Type)
 			}
 		}
-		for i := 0; len(a.Map.Fields) == 0 && i < rng.IntN(4); i++ {
+		for i := 0; a.Map.ElementType != (schema.TypeRef{}) && i < rng.IntN(4); i++ {
 			m[string(rune('k'+rng.IntN(4)))] = s.value(a.Map.ElementType)
 		}
 		return m
@@ -184,21 +187,43 @@ func (s *randomSchema) change(from *unstructured.Unstructured) *unstructured.Uns
 	return u
 }
 
+// resource is a kind of the schema whose spec has a default.
+func (s *randomSchema) resource(ctx context.Context) *apis.Resource {
+	spec := s.root.Schema.Types[0].Map.Fields[3].Type.Inlined.Map.Fields[0]
+	def := s.value(spec.Type)
+	complete := func(u *unstructured.Unstructured) bool {
+		fields, ok := u.Object["spec"].(map[string]any)
+		if _, given := fields[spec.Name]; !ok || given {
+			return true
+		}
+		fields[spec.Name] = runtime.DeepCopyJSONValue(def)
+		return false
+	}
+	return &apis.Resource{
+		Group: "example.com", Version: "v1", Kind: "Widget", Plural: "widgets",
+		New:          func() apis.Object { return &unstructured.Unstructured{Object: map[string]any{}} },
+		Default:      func(obj apis.Object) { complete(obj.(*unstructured.Unstructured)) },
+		Subresources: []apis.Subresource{{Name: "status"}},
+		Custom: &apis.Custom{
+			Lifetime: ctx, Merge: func() managedfields.TypeConverter { return s },
+			Convert: func(obj apis.Object, _ string) (apis.Object, error) { return obj, nil },
+			Load: func(obj apis.Object) (apis.Object, error) {
+				if loaded := obj.(*unstructured.Unstructured).DeepCopy(); !complete(loaded) {
+					return loaded, nil
+				}
+				return obj, nil
+			},
+		},
+	}
+}
+
 // trackRandomly writes to an object of a random schema, and holds what is recorded
 // to structured-merge-diff. It counts the writes, and those that were covered.
 func trackRandomly(t *testing.T, rng *rand.Rand) (writes, covered int) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	s := newRandomSchema(rng)
-	res := &apis.Resource{
-		Group: "example.com", Version: "v1", Kind: "Widget", Plural: "widgets",
-		New:          func() apis.Object { return &unstructured.Unstructured{Object: map[string]any{}} },
-		Subresources: []apis.Subresource{{Name: "status"}},
-		Custom: &apis.Custom{
-			Lifetime: ctx, Merge: func() managedfields.TypeConverter { return s },
-			Convert: func(obj apis.Object, _ string) (apis.Object, error) { return obj, nil },
-		},
-	}
+	res := s.resource(ctx)
 	clock := clocktesting.NewFakePassiveClock(time.Unix(1e9, 0))
 	managers := New(clock)
 	var old *unstructured.Unstructured

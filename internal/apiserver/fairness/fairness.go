@@ -55,6 +55,8 @@ type Fairness struct {
 	watches watchCounts
 	server  server
 
+	followed, ensured atomic.Bool // once, for health
+
 	mu     sync.Mutex        // guards what follows: how levels are set up
 	levels map[string]*level // by name, those that only drain included
 	fair   float64           // seats given to each unit of demand, last time they were shared out

@@ -75,6 +75,7 @@ func (f *Fairness) maintain(ctx context.Context, changed <-chan struct{}) error 
 			return ctx.Err()
 		case <-changed:
 			f.reload()
+			f.followed.Store(true)
 			f.write(ctx)
 		case <-ensuring.C():
 			f.write(ctx)
@@ -107,7 +108,11 @@ func (f *Fairness) write(ctx context.Context) {
 		return
 	}
 	sn := f.config.Store.Snapshot()
-	err := errors.Join(f.ensure(ctx, sn), f.tellDangling(ctx, sn))
+	err := f.ensure(ctx, sn)
+	if err == nil {
+		f.ensured.Store(true)
+	}
+	err = errors.Join(err, f.tellDangling(ctx, sn))
 	if err != nil && ctx.Err() == nil {
 		f.config.Log.Warn("priority and fairness objects are not in order", "error", err)
 	}

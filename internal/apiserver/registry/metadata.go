@@ -201,7 +201,7 @@ func validateFinalizers(v apis.View, obj apis.Object) field.ErrorList {
 
 // once drops errors that were found twice, but of kinds that tell them.
 func once(r *apis.Resource, errs field.ErrorList) field.ErrorList {
-	if r.ChecksMeta {
+	if r.ChecksMeta || r.Custom != nil {
 		return errs
 	}
 	kept, seen := errs[:0:0], map[string]bool{}
@@ -218,7 +218,11 @@ func once(r *apis.Resource, errs field.ErrorList) field.ErrorList {
 func validateUpdate(ctx context.Context, v apis.View, sub *apis.Subresource, obj, old apis.Object) field.ErrorList {
 	at, meta := field.NewPath("metadata"), metaOf(obj)
 	errs := validation.ValidateObjectMetaAccessor(meta, v.Scope == apis.Namespaced, segment, at)
-	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(meta, old, at)...)
+	changes := validation.ValidateObjectMetaAccessorUpdate(meta, old, at)
+	errs = append(errs, changes...)
+	if v.Custom != nil {
+		errs = append(errs, changes...) // upstream's validation of custom resources looks again
+	}
 	if v.ChecksNameOnUpdate && sub == nil {
 		errs = append(errs, validation.ValidateObjectMetaAccessor(meta, v.Scope == apis.Namespaced, nameValidator(v), at)...)
 	}

@@ -18,6 +18,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"proa/internal/apis/builtin"
+	"proa/internal/apis/feature"
 	"proa/internal/apiserver/connect"
 	"proa/internal/controlplane"
 	"proa/internal/store/etcd"
@@ -67,7 +68,7 @@ func (s *apiServer) add(fs *pflag.FlagSet) {
 	fs.StringVar(&s.kubelet.ca, "kubelet-certificate-authority", "", "certificate authorities of kubelets")
 	fs.StringVar(&s.proxy.cert, "proxy-client-cert-file", "", "client certificate for extension servers")
 	fs.StringVar(&s.proxy.key, "proxy-client-key-file", "", "key of the client certificate for extension servers")
-	fs.StringVar(&s.featureGates, "feature-gates", "", "feature gates: A=true,B=false")
+	fs.StringVar(&s.featureGates, "feature-gates", "", feature.Usage())
 	fs.StringVar(&s.runtime, "runtime-config", "", "APIs to serve: api/all=true, group/version=false, group/version/resource=true")
 }
 

@@ -123,10 +123,11 @@ func (a *Controller) index() {
 		return []string{pod.Spec.NodeName}
 	})
 	a.volumes.AddIndex(byDriver, func(pv *corev1.PersistentVolume) []string {
-		if pv.Spec.CSI == nil {
+		csi := csiOf(pv)
+		if csi == nil {
 			return nil
 		}
-		return []string{pv.Spec.CSI.Driver}
+		return []string{csi.Driver}
 	})
 	a.attachments.AddIndex(byVolume, func(va *storagev1.VolumeAttachment) []string {
 		if name := volumeOf(va); name != "" {
@@ -160,7 +161,7 @@ func (a *Controller) watch() {
 		if pv == nil {
 			pv = old
 		}
-		if pv.Spec.CSI != nil {
+		if csiOf(pv) != nil {
 			a.volumeLoop.EnqueueObject(pv)
 		}
 	})

@@ -21,8 +21,16 @@ import (
 
 const driver = "csi.example.com"
 
+var ofDriver = corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: "h"}}
+
 // run starts the controller in a world with a bound volume and two nodes.
 func run(t *testing.T, test func(w *controllertest.World, registry *prometheus.Registry)) {
+	t.Helper()
+	runWith(t, ofDriver, test)
+}
+
+func runWith(t *testing.T, source corev1.PersistentVolumeSource, test func(w *controllertest.World, registry *prometheus.Registry)) {
+	t.Helper()
 	controllertest.Run(t, func(w *controllertest.World) {
 		registry := prometheus.NewPedanticRegistry()
 		stop := w.Start(func(c controllers.Config) []controllertest.Runner {
@@ -32,7 +40,7 @@ func run(t *testing.T, test func(w *controllertest.World, registry *prometheus.R
 		defer stop()
 		makeNode(w, "n1", true)
 		makeNode(w, "n2", true)
-		makeVolume(w, corev1.ReadWriteOnce)
+		makeVolume(w, corev1.ReadWriteOnce, source)
 		w.Settle()
 		test(w, registry)
 	})
@@ -77,7 +85,7 @@ func nodeOf(w *controllertest.World, name string) *corev1.Node {
 }
 
 // makeVolume makes the volume pv of the claim data.
-func makeVolume(w *controllertest.World, mode corev1.PersistentVolumeAccessMode) {
+func makeVolume(w *controllertest.World, mode corev1.PersistentVolumeAccessMode, source corev1.PersistentVolumeSource) {
 	w.T.Helper()
 	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
 	w.Create(&corev1.PersistentVolumeClaim{
@@ -93,7 +101,7 @@ func makeVolume(w *controllertest.World, mode corev1.PersistentVolumeAccessMode)
 		ObjectMeta: metav1.ObjectMeta{Name: "pv"},
 		Spec: corev1.PersistentVolumeSpec{
 			Capacity: size, AccessModes: claim.Spec.AccessModes,
-			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: "h"}},
+			PersistentVolumeSource: source,
 			ClaimRef:               &corev1.ObjectReference{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID},
 		},
 	})
@@ -196,6 +204,28 @@ func TestAVolumeFollowsItsPod(t *testing.T) {
 	})
 }
 
+func TestAVolumeOfAnOldPluginIsAttachedByItsDriver(t *testing.T) {
+	source := corev1.PersistentVolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://zone/vol-1"}}
+	runWith(t, source, func(w *controllertest.World, _ *prometheus.Registry) {
+		makePod(w, "p", "n1")
+		expect(t, w, "a pod was bound", "n1")
+		va := controllertest.List[*storagev1.VolumeAttachment](w)[0]
+		csi := &corev1.CSIPersistentVolumeSource{Driver: "ebs.csi.aws.com", VolumeHandle: "vol-1"}
+		if va.Name != attachmentName(csi, "n1") || va.Spec.Attacher != csi.Driver || *va.Spec.Source.PersistentVolumeName != "pv" {
+			t.Errorf("attachment %s %+v", va.Name, va.Spec)
+		}
+		answer(w, "n1", attached)
+		if got := told(w, "n1"); len(got) != 1 || got[0].Name != "kubernetes.io/csi/ebs.csi.aws.com^vol-1" {
+			t.Errorf("told of %v", got)
+		}
+		changeNode(w, "n1", func(n *corev1.Node) { n.Status.VolumesInUse = []corev1.UniqueVolumeName{uniqueName(csi)} })
+		controllertest.Delete[*corev1.Pod](w, "p")
+		expect(t, w, "the node has it mounted", "n1*")
+		changeNode(w, "n1", func(n *corev1.Node) { n.Status.VolumesInUse = nil })
+		expect(t, w, "the node has unmounted it", "")
+	})
+}
+
 func TestAVolumeThatIsNeededAgainStays(t *testing.T) {
 	run(t, func(w *controllertest.World, _ *prometheus.Registry) {
 		makePod(w, "p", "n1")
@@ -266,7 +296,7 @@ func TestSharedVolumesAreAttachedToEveryNode(t *testing.T) {
 		makeNode(w, "n1", true)
 		makeNode(w, "n2", true)
 		makeNode(w, "old", false) // attaches by itself
-		makeVolume(w, corev1.ReadWriteMany)
+		makeVolume(w, corev1.ReadWriteMany, ofDriver)
 		for _, node := range []string{"n1", "n2", "old"} {
 			makePod(w, "on-"+node, node)
 		}
@@ -386,7 +416,7 @@ func TestAnotherProcessGoesOn(t *testing.T) {
 		}
 		stop := w.Start(build)
 		makeNode(w, "n1", true)
-		makeVolume(w, corev1.ReadWriteOnce)
+		makeVolume(w, corev1.ReadWriteOnce, ofDriver)
 		makePod(w, "p", "n1")
 		stop()
 		answer(w, "n1", attached)

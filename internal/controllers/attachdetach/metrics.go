@@ -23,10 +23,11 @@ func (a *Controller) Collect(all chan<- prometheus.Metric) {
 	type labeled struct{ plugin, of string }
 	used, states := map[labeled]int{}, map[labeled]int{}
 	for _, pv := range a.volumes.Select("", labels.Everything()) {
-		if pv.Spec.CSI == nil {
+		csi := csiOf(pv)
+		if csi == nil {
 			continue
 		}
-		plugin := "kubernetes.io/csi:" + pv.Spec.CSI.Driver
+		plugin := "kubernetes.io/csi:" + csi.Driver
 		for node, pods := range a.users(pv) {
 			used[labeled{plugin, node}] += len(pods)
 			states[labeled{plugin, "desired_state_of_world"}]++

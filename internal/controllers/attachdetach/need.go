@@ -42,10 +42,19 @@ func (a *Controller) attachable(driver string) bool {
 	return !ok || d.Spec.AttachRequired == nil || *d.Spec.AttachRequired
 }
 
+// csiNamed is csiOf of a volume by its name.
+func (a *Controller) csiNamed(volume string) *corev1.CSIPersistentVolumeSource {
+	pv, ok := a.volumes.Cached("", volume)
+	if !ok {
+		return nil
+	}
+	return csiOf(pv)
+}
+
 // users are the pods that need a volume, by their nodes.
 func (a *Controller) users(pv *corev1.PersistentVolume) map[string][]*corev1.Pod {
-	ref := pv.Spec.ClaimRef
-	if ref == nil || pv.Spec.CSI == nil || !a.attachable(pv.Spec.CSI.Driver) {
+	ref, csi := pv.Spec.ClaimRef, csiOf(pv)
+	if ref == nil || csi == nil || !a.attachable(csi.Driver) {
 		return nil
 	}
 	claim, ok := a.claims.Cached(ref.Namespace, ref.Name)

@@ -32,10 +32,10 @@ func (a *Controller) reconcileNode(ctx context.Context, key controllers.Key) (co
 
 // believes says whether a node was told that a volume is attached, and so may
 // mount it.
-func (a *Controller) believes(name string, pv *corev1.PersistentVolume) bool {
+func (a *Controller) believes(name string, csi *corev1.CSIPersistentVolumeSource) bool {
 	node, ok := a.nodes.Cached("", name)
 	return ok && managed(node) && slices.ContainsFunc(node.Status.VolumesAttached, func(v corev1.AttachedVolume) bool {
-		return v.Name == uniqueName(pv.Spec.CSI)
+		return v.Name == uniqueName(csi)
 	})
 }
 
@@ -49,11 +49,9 @@ func (a *Controller) attachedTo(node *corev1.Node) []corev1.AttachedVolume {
 		if !va.Status.Attached || va.DeletionTimestamp != nil || going {
 			continue
 		}
-		pv, ok := a.volumes.Cached("", volumeOf(va))
-		if !ok || pv.Spec.CSI == nil {
-			continue
+		if csi := a.csiNamed(volumeOf(va)); csi != nil {
+			all = append(all, corev1.AttachedVolume{Name: uniqueName(csi)})
 		}
-		all = append(all, corev1.AttachedVolume{Name: uniqueName(pv.Spec.CSI)})
 	}
 	slices.SortFunc(all, func(x, y corev1.AttachedVolume) int { return cmp.Compare(x.Name, y.Name) })
 	return all

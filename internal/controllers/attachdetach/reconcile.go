@@ -70,10 +70,11 @@ func sooner(a, b time.Duration) time.Duration {
 }
 
 func (a *Controller) attach(ctx context.Context, pv *corev1.PersistentVolume, node string) (*storagev1.VolumeAttachment, error) {
+	csi := csiOf(pv)
 	va := &storagev1.VolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Name: attachmentName(pv.Spec.CSI, node)},
+		ObjectMeta: metav1.ObjectMeta{Name: attachmentName(csi, node)},
 		Spec: storagev1.VolumeAttachmentSpec{
-			NodeName: node, Attacher: pv.Spec.CSI.Driver,
+			NodeName: node, Attacher: csi.Driver,
 			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &pv.Name},
 		},
 	}
@@ -99,7 +100,7 @@ func (a *Controller) detach(ctx context.Context, va *storagev1.VolumeAttachment)
 		return wait, err
 	}
 	a.remembered(at, func(m *memory) { m.going = true })
-	if pv, ok := a.volumes.Cached("", at.volume); ok && pv.Spec.CSI != nil && a.believes(at.node, pv) {
+	if csi := a.csiNamed(at.volume); csi != nil && a.believes(at.node, csi) {
 		a.nodeLoop.Enqueue(controllers.Key{Name: at.node})
 		return 0, nil // the node's change brings the volume back here
 	}
@@ -166,8 +167,8 @@ func (a *Controller) mayDetach(ctx context.Context, va *storagev1.VolumeAttachme
 // mounted says whether a node has a volume in use; where nobody knows the volume
 // any more, whether it has any of its driver.
 func (a *Controller) mounted(va *storagev1.VolumeAttachment, node *corev1.Node) bool {
-	if pv, ok := a.volumes.Cached("", volumeOf(va)); ok && pv.Spec.CSI != nil {
-		return slices.Contains(node.Status.VolumesInUse, uniqueName(pv.Spec.CSI))
+	if csi := a.csiNamed(volumeOf(va)); csi != nil {
+		return slices.Contains(node.Status.VolumesInUse, uniqueName(csi))
 	}
 	ofDriver := string(uniqueName(&corev1.CSIPersistentVolumeSource{Driver: va.Spec.Attacher}))
 	return slices.ContainsFunc(node.Status.VolumesInUse, func(name corev1.UniqueVolumeName) bool {
@@ -186,7 +187,7 @@ func (a *Controller) report(pv *corev1.PersistentVolume, va *storagev1.VolumeAtt
 	case failed != nil:
 		failure, identity = failed.Message, failed.Time.String()+failed.Message
 	case age >= attachTimeout:
-		failure = fmt.Sprintf("timed out waiting for external-attacher of %s CSI driver to attach volume %s", pv.Spec.CSI.Driver, pv.Spec.CSI.VolumeHandle)
+		failure = fmt.Sprintf("timed out waiting for external-attacher of %s CSI driver to attach volume %s", va.Spec.Attacher, csiOf(pv).VolumeHandle)
 		identity = fmt.Sprint(failure, age/attachTimeout)
 	}
 	succeeded, fails := false, false

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -54,10 +55,12 @@ func (c *Controller) approve(ctx context.Context, key controllers.Key) (controll
 		}
 		return controllers.Result{}, ignoreStale(c.setApproved(ctx, csr, "Auto approving kubelet serving certificate of addresses that are the node's alone."))
 	}
+	again := controllers.Result{}
 	for _, r := range recognizers {
 		if !r.recognize(csr, request) {
 			continue
 		}
+		again.After = reviewAgain
 		allowed, err := c.allowed(ctx, csr, r.subresource)
 		if err != nil {
 			return controllers.Result{}, fmt.Errorf("review access of %s: %w", csr.Spec.Username, err)
@@ -66,8 +69,12 @@ func (c *Controller) approve(ctx context.Context, key controllers.Key) (controll
 			return controllers.Result{}, ignoreStale(c.setApproved(ctx, csr, r.message))
 		}
 	}
-	return controllers.Result{}, nil
+	return again, nil
 }
+
+// reviewAgain is after how long a requestor who may not have a certificate is asked
+// about again: the role that lets them may be bound later than they ask.
+const reviewAgain = time.Minute
 
 func (c *Controller) allowed(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, subresource string) (bool, error) {
 	extra := map[string]authorizationv1.ExtraValue{}

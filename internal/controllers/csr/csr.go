@@ -116,29 +116,40 @@ func (c *Controller) clean(ctx context.Context, key controllers.Key) (controller
 	if !ok {
 		return controllers.Result{}, nil
 	}
-	if left := end(csr).Sub(c.clock.Now()); left > 0 {
+	at, ends := end(csr)
+	if !ends {
+		return controllers.Result{}, nil
+	}
+	if left := at.Sub(c.clock.Now()); left > 0 {
 		return controllers.Result{After: left}, nil
 	}
 	_, err := c.requests.Delete(ctx, "", csr.Name, preconditions(csr))
 	return controllers.Result{}, ignoreStale(err)
 }
 
-// end is when a request is to be removed.
-func end(csr *certificatesv1.CertificateSigningRequest) time.Time {
+// end is when a request is to be removed. One that is approved waits for its signer,
+// however long that takes.
+func end(csr *certificatesv1.CertificateSigningRequest) (at time.Time, ends bool) {
 	if len(csr.Status.Conditions) == 0 {
-		return csr.CreationTimestamp.Add(keptPending)
+		return csr.CreationTimestamp.Add(keptPending), true
 	}
 	var last time.Time
 	for _, c := range csr.Status.Conditions {
+		if c.Type == certificatesv1.CertificateApproved && len(csr.Status.Certificate) == 0 {
+			continue
+		}
 		if c.LastUpdateTime.After(last) {
 			last = c.LastUpdateTime.Time
 		}
 	}
-	e := last.Add(keptSettled)
-	if expiry := expiryOf(csr.Status.Certificate); !expiry.IsZero() && expiry.Before(e) {
-		return expiry
+	if last.IsZero() {
+		return last, false
 	}
-	return e
+	at = last.Add(keptSettled)
+	if expiry := expiryOf(csr.Status.Certificate); !expiry.IsZero() && expiry.Before(at) {
+		return expiry, true
+	}
+	return at, true
 }
 
 func expiryOf(certPEM []byte) time.Time {

@@ -171,6 +171,22 @@ func TestKubeletsGetClientCertificatesByThemselves(t *testing.T) {
 	}
 }
 
+func TestARequestIsApprovedOnceItsRequestorMayHaveIt(t *testing.T) {
+	allowed := map[string]string{}
+	run(t, allowed, func(w *controllertest.World, _ *pki.Authority) {
+		kubelet("system:bootstrap:abcdef").create(w)
+		time.Sleep(time.Hour)
+		w.Settle()
+		if has(get(w), certificatesv1.CertificateApproved) {
+			t.Fatal("approved too early")
+		}
+		allowed["system:bootstrap:abcdef"] = "nodeclient"
+		time.Sleep(reviewAgain)
+		w.Settle()
+		issued(w)
+	})
+}
+
 func TestAnApprovedRequestThatItsSignerRefusesFails(t *testing.T) {
 	run(t, nil, func(w *controllertest.World, _ *pki.Authority) {
 		r := kubelet("x")
@@ -229,6 +245,20 @@ func TestOldRequestsAreRemoved(t *testing.T) {
 		w.Settle()
 		if left := controllertest.List[*certificatesv1.CertificateSigningRequest](w); len(left) != 0 {
 			t.Error("an issued request is kept for ever")
+		}
+	})
+}
+
+func TestAnApprovedRequestWaitsForItsSigner(t *testing.T) {
+	run(t, nil, func(w *controllertest.World, _ *pki.Authority) {
+		r := kubelet("mallory")
+		r.signer = "example.com/slow"
+		r.create(w)
+		approve(w)
+		time.Sleep(2 * keptPending)
+		w.Settle()
+		if len(get(w).Status.Certificate) > 0 {
+			t.Error("signed by somebody else")
 		}
 	})
 }

@@ -122,8 +122,11 @@ func (c *Controller) podChanged(old, pod *corev1.Pod) {
 		c.settle(old.UID)
 		return
 	}
-	if len(pod.Spec.ResourceClaims) == 0 || pod.Spec.NodeName == "" || old != nil && old.Spec.NodeName == pod.Spec.NodeName &&
-		draclaim.PodStatusEqual(old.Status.ResourceClaimStatuses, pod.Status.ResourceClaimStatuses) {
+	if len(pod.Spec.ResourceClaims) == 0 && pod.Status.ExtendedResourceClaimStatus == nil || pod.Spec.NodeName == "" {
+		return
+	}
+	if old != nil && old.Spec.NodeName == pod.Spec.NodeName && draclaim.PodStatusEqual(old.Status.ResourceClaimStatuses, pod.Status.ResourceClaimStatuses) &&
+		draclaim.PodExtendedStatusEqual(old.Status.ExtendedResourceClaimStatus, pod.Status.ExtendedResourceClaimStatus) {
 		return
 	}
 	c.users.EnqueueObject(pod)
@@ -300,12 +303,8 @@ func (c *Controller) evictionOf(pod *corev1.Pod, rules []*resourcev1.DeviceTaint
 			due.rules = append(due.rules, rule)
 		}
 	}
-	for i := range pod.Spec.ResourceClaims {
-		name, generated, err := draclaim.Name(pod, &pod.Spec.ResourceClaims[i])
-		if err != nil || name == nil {
-			continue
-		}
-		claim, ok := c.claims.Cached(pod.Namespace, *name)
+	for name, generated := range draclaim.PodClaims(pod) {
+		claim, ok := c.claims.Cached(pod.Namespace, name)
 		if !ok || generated && draclaim.IsForPod(pod, claim, false) != nil || !draclaim.IsReservedForPod(pod, claim, false) {
 			continue
 		}

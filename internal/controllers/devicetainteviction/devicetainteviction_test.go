@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa/internal/client"
@@ -111,6 +112,39 @@ func TestPodsLeaveDevicesWithTaints(t *testing.T) {
 		left(w, 9*time.Second, "forever", "other", "shortest", "some")
 		left(w, 2*time.Second, "forever", "other", "some")
 		left(w, 20*time.Second, "forever", "other")
+	})
+}
+
+// Devices that stand for an extended resource are in a claim that only the pod's status
+// names.
+func TestPodsLeaveDevicesThatTheyHaveAsExtendedResources(t *testing.T) {
+	run(t, func(w *controllertest.World) {
+		taint(w, 0, resourcev1.DeviceTaintEffectNoExecute)
+		one := corev1.ResourceList{"example.com/gpu": resource.MustParse("1")}
+		w.Create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{
+			NodeName: "node", TerminationGracePeriodSeconds: new(int64(0)),
+			Containers: []corev1.Container{{Name: "c", Image: "i", Resources: corev1.ResourceRequirements{Requests: one, Limits: one}}},
+		}})
+		p := controllertest.Get[*corev1.Pod](w, "p")
+		w.Create(&resourcev1.ResourceClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: "of-p", OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "v1", Kind: "Pod", Name: "p", UID: p.UID, Controller: new(true),
+			}}},
+			Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu"}}}}},
+		})
+		controllertest.ChangeStatus(w, "of-p", func(c *resourcev1.ResourceClaim) {
+			c.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{{
+				Request: "r", Driver: "gpu.example.com", Pool: "node", Device: "gpu-0",
+			}}}}
+			c.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: p.UID}}
+		})
+		left(w, 0, "p") // whose claim it is has yet to be told
+		controllertest.ChangeStatus(w, "p", func(p *corev1.Pod) {
+			p.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{
+				ResourceClaimName: "of-p", RequestMappings: []corev1.ContainerExtendedResourceRequest{{ContainerName: "c", ResourceName: "example.com/gpu", RequestName: "r"}},
+			}
+		})
+		left(w, 0)
 	})
 }
 

@@ -194,7 +194,7 @@ func (e *Controller) write(ctx context.Context, svc *corev1.Service, current, wa
 		return nil
 	}
 	if err != nil && ctx.Err() == nil {
-		e.events.Eventf(svc, corev1.EventTypeWarning, "FailedToCreateEndpoint", "Failed to create endpoint for service %v/%v: %v", svc.Namespace, svc.Name, err)
+		e.events.Eventf(want, corev1.EventTypeWarning, "FailedToCreateEndpoint", "Failed to create endpoint for service %v/%v: %v", svc.Namespace, svc.Name, err)
 	}
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 
 	"proa/internal/client"
 	"proa/internal/controllers"
@@ -32,6 +33,8 @@ type Controller struct {
 	endpoints *client.Informer[*corev1.Endpoints]
 	slices    *client.Informer[*discoveryv1.EndpointSlice]
 	events    controllers.EventRecorder
+	clock     clock.PassiveClock
+	measures  *measures
 }
 
 // New returns a controller that reads through c.Cache.
@@ -41,7 +44,10 @@ func New(c controllers.Config) *Controller {
 		endpoints: client.Shared[*corev1.Endpoints](c.Cache),
 		slices:    client.Shared[*discoveryv1.EndpointSlice](c.Cache),
 		events:    c.Events("endpoint-slice-mirroring-controller"),
+		clock:     c.Clock,
+		measures:  newMeasures(),
 	}
+	c.Register(append(m.measures.collectors(), gauge{m})...)
 	m.slices.AddIndex(sliceIndex, func(s *discoveryv1.EndpointSlice) []string {
 		if s.Labels[discoveryv1.LabelManagedBy] != name {
 			return nil
@@ -83,15 +89,34 @@ func ownerOf(s *discoveryv1.EndpointSlice) controllers.Key {
 func (m *Controller) Run(ctx context.Context) error { return m.loop.Run(ctx) }
 
 func (m *Controller) reconcile(ctx context.Context, key controllers.Key) (controllers.Result, error) {
+	began := m.clock.Now()
 	var want []*discoveryv1.EndpointSlice
 	ep, ok := m.endpoints.Cached(key.Namespace, key.Name)
 	if ok && m.mirrored(ep) {
-		var skipped int
-		if want, skipped = mirror(ep); skipped > 0 {
-			m.events.Eventf(ep, corev1.EventTypeWarning, "InvalidIPAddress", "Skipped %d invalid IP addresses when mirroring to EndpointSlices", skipped)
+		mirrors := mirror(ep)
+		want = mirrors.slices
+		if m.measures.wanted(key, ep.ResourceVersion, want) {
+			m.report(ep, mirrors)
 		}
+	} else {
+		m.measures.unwanted(key)
 	}
-	return controllers.Result{}, m.apply(ctx, m.slices.ByIndex(sliceIndex, key.String()), want)
+	changed := &totals{}
+	err := m.apply(ctx, m.slices.ByIndex(sliceIndex, key.String()), want, changed)
+	m.measures.synced(changed, m.clock.Since(began))
+	return controllers.Result{}, err
+}
+
+// report tells of addresses that are not mirrored.
+func (m *Controller) report(ep *corev1.Endpoints, mirrors *mirrors) {
+	m.measures.skipped.Observe(float64(mirrors.skipped))
+	if mirrors.invalid > 0 {
+		m.events.Eventf(ep, corev1.EventTypeWarning, "InvalidIPAddress", "Skipped %d invalid IP addresses when mirroring to EndpointSlices", mirrors.invalid)
+	}
+	if mirrors.skipped > mirrors.invalid {
+		m.events.Eventf(ep, corev1.EventTypeWarning, "TooManyAddressesToMirror",
+			"A max of %d addresses can be mirrored to EndpointSlices per Endpoints subset. %d addresses were skipped", maxPerSubset, mirrors.skipped)
+	}
 }
 
 func (m *Controller) mirrored(ep *corev1.Endpoints) bool {
@@ -107,7 +132,7 @@ func (m *Controller) mirrored(ep *corev1.Endpoints) bool {
 
 // apply makes the mirrors be the wanted ones: it writes what differs over one
 // with the same ports, or any, and deletes what is left over.
-func (m *Controller) apply(ctx context.Context, have, want []*discoveryv1.EndpointSlice) error {
+func (m *Controller) apply(ctx context.Context, have, want []*discoveryv1.EndpointSlice, changed *totals) error {
 	var missing []*discoveryv1.EndpointSlice
 	var errs []error
 	for _, w := range want {
@@ -116,16 +141,20 @@ func (m *Controller) apply(ctx context.Context, have, want []*discoveryv1.Endpoi
 			missing = append(missing, w)
 			continue
 		}
-		errs = append(errs, m.update(ctx, have[i], w))
+		errs = append(errs, m.update(ctx, have[i], w, changed))
 		have = append(have[:i:i], have[i+1:]...)
 	}
 	for _, w := range missing {
 		if i := match(have, w, func(*discoveryv1.EndpointSlice) bool { return true }); i >= 0 {
-			errs = append(errs, m.update(ctx, have[i], w))
+			errs = append(errs, m.update(ctx, have[i], w, changed))
 			have = append(have[:i:i], have[i+1:]...)
 			continue
 		}
 		_, err := m.slices.Create(ctx, w)
+		if err == nil {
+			changed.added += len(w.Endpoints)
+			m.measures.changes.WithLabelValues("create").Inc()
+		}
 		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			err = nil
 		}
@@ -133,6 +162,10 @@ func (m *Controller) apply(ctx context.Context, have, want []*discoveryv1.Endpoi
 	}
 	for _, s := range have {
 		_, err := m.slices.Delete(ctx, s.Namespace, s.Name, metav1.DeleteOptions{})
+		if err == nil {
+			changed.removed += len(s.Endpoints)
+			m.measures.changes.WithLabelValues("delete").Inc()
+		}
 		if !apierrors.IsNotFound(err) {
 			errs = append(errs, err)
 		}
@@ -153,7 +186,7 @@ func samePorts(a, b *discoveryv1.EndpointSlice) bool {
 	return equality.Semantic.DeepEqual(a.Ports, b.Ports)
 }
 
-func (m *Controller) update(ctx context.Context, have, want *discoveryv1.EndpointSlice) error {
+func (m *Controller) update(ctx context.Context, have, want *discoveryv1.EndpointSlice, changed *totals) error {
 	if samePorts(have, want) && equality.Semantic.DeepEqual(have.Endpoints, want.Endpoints) &&
 		maps.Equal(have.Labels, want.Labels) && maps.Equal(have.Annotations, want.Annotations) &&
 		equality.Semantic.DeepEqual(have.OwnerReferences, want.OwnerReferences) {
@@ -163,5 +196,9 @@ func (m *Controller) update(ctx context.Context, have, want *discoveryv1.Endpoin
 	updated.Labels, updated.Annotations, updated.OwnerReferences = want.Labels, want.Annotations, want.OwnerReferences
 	updated.Endpoints, updated.Ports = want.Endpoints, want.Ports
 	_, err := m.slices.Update(ctx, updated)
+	if err == nil {
+		changed.count(have.Endpoints, want.Endpoints)
+		m.measures.changes.WithLabelValues("update").Inc()
+	}
 	return err
 }

@@ -2,64 +2,91 @@ package endpointslicemirroring
 
 import (
 	"maps"
-	"net"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	endpointsliceutil "k8s.io/endpointslice/util"
+	netutils "k8s.io/utils/net"
 	"k8s.io/utils/ptr"
 )
 
-// maxPerSubset bounds the mirrored addresses of one subset.
+// maxPerSubset bounds the mirrored addresses of one subset, and of one slice.
 const maxPerSubset = 1000
 
-// mirror returns the slices that show the Endpoints: one for each combination of
-// ports and address family. Skipped counts addresses that are no IPs.
-func mirror(ep *corev1.Endpoints) (mirrors []*discoveryv1.EndpointSlice, skipped int) {
-	type group struct {
-		family discoveryv1.AddressType
-		ports  endpointsliceutil.PortMapKey
-	}
-	groups := map[group]*discoveryv1.EndpointSlice{}
-	for i := range ep.Subsets {
-		ports := portsOf(&ep.Subsets[i])
-		key := endpointsliceutil.NewPortMapKey(ports)
-		room := maxPerSubset
-		add := func(addresses []corev1.EndpointAddress, ready bool) {
-			for j := range addresses {
-				family, ok := familyOf(addresses[j].IP)
-				if !ok {
-					skipped++
-					continue
-				}
-				if room--; room < 0 {
-					return
-				}
-				slice := groups[group{family, key}]
-				if slice == nil {
-					slice = newSlice(ep, family, ports)
-					groups[group{family, key}] = slice
-					mirrors = append(mirrors, slice)
-				}
-				slice.Endpoints = append(slice.Endpoints, endpointOf(&addresses[j], ready))
-			}
-		}
-		add(ep.Subsets[i].Addresses, true)
-		add(ep.Subsets[i].NotReadyAddresses, false)
-	}
-	return mirrors, skipped
+// mirrors are the slices that show an Endpoints: one for each combination of ports
+// and address family.
+type mirrors struct {
+	slices  []*discoveryv1.EndpointSlice
+	groups  map[group]*members
+	invalid int // addresses that are no IPs
+	skipped int // those, and what is beyond maxPerSubset
 }
 
-func familyOf(ip string) (discoveryv1.AddressType, bool) {
-	parsed := net.ParseIP(ip)
-	switch {
-	case parsed == nil:
-		return "", false
-	case parsed.To4() != nil:
-		return discoveryv1.AddressTypeIPv4, true
+type group struct {
+	family discoveryv1.AddressType
+	ports  endpointsliceutil.PortMapKey
+}
+
+// members are the endpoints of one slice.
+type members struct {
+	slice *discoveryv1.EndpointSlice
+	at    map[identity]int
+}
+
+// identity is what makes two endpoints of a slice the same one.
+type identity struct{ ip, node, namespace, name string }
+
+func identityOf(e *discoveryv1.Endpoint) identity {
+	id := identity{ip: e.Addresses[0], node: ptr.Deref(e.NodeName, "")}
+	if e.TargetRef != nil {
+		id.namespace, id.name = e.TargetRef.Namespace, e.TargetRef.Name
 	}
-	return discoveryv1.AddressTypeIPv6, true
+	return id
+}
+
+func mirror(ep *corev1.Endpoints) *mirrors {
+	m := &mirrors{groups: map[group]*members{}}
+	for i := range ep.Subsets {
+		s := &ep.Subsets[i]
+		ports := portsOf(s)
+		key := endpointsliceutil.NewPortMapKey(ports)
+		added := 0
+		add := func(addresses []corev1.EndpointAddress, ready bool) {
+			for j := range addresses {
+				if added == maxPerSubset {
+					return
+				}
+				endpoint, family, ok := endpointOf(&addresses[j], ready)
+				if !ok {
+					m.invalid++
+					continue
+				}
+				added++
+				m.add(ep, group{family, key}, ports, endpoint)
+			}
+		}
+		add(s.Addresses, true)
+		add(s.NotReadyAddresses, false)
+		m.skipped += len(s.Addresses) + len(s.NotReadyAddresses) - added
+	}
+	return m
+}
+
+// add puts an endpoint into its slice. Of two that are the same the later one counts.
+func (m *mirrors) add(ep *corev1.Endpoints, to group, ports []discoveryv1.EndpointPort, e discoveryv1.Endpoint) {
+	g := m.groups[to]
+	if g == nil {
+		g = &members{slice: newSlice(ep, to.family, ports), at: map[identity]int{}}
+		m.groups[to] = g
+		m.slices = append(m.slices, g.slice)
+	}
+	if i, twice := g.at[identityOf(&e)]; twice {
+		g.slice.Endpoints[i] = e
+	} else if len(g.slice.Endpoints) < maxPerSubset {
+		g.at[identityOf(&e)] = len(g.slice.Endpoints)
+		g.slice.Endpoints = append(g.slice.Endpoints, e)
+	}
 }
 
 func portsOf(s *corev1.EndpointSubset) []discoveryv1.EndpointPort {
@@ -70,15 +97,25 @@ func portsOf(s *corev1.EndpointSubset) []discoveryv1.EndpointPort {
 	return ports
 }
 
-func endpointOf(a *corev1.EndpointAddress, ready bool) discoveryv1.Endpoint {
-	e := discoveryv1.Endpoint{
-		Addresses: []string{a.IP}, Conditions: discoveryv1.EndpointConditions{Ready: &ready},
+// endpointOf is false for an address that is no IP. Endpoints may have forms of
+// addresses that slices must not have, like 010.0.0.1 and ::ffff:10.0.0.1.
+func endpointOf(a *corev1.EndpointAddress, ready bool) (e discoveryv1.Endpoint, family discoveryv1.AddressType, ok bool) {
+	ip := netutils.ParseIPSloppy(a.IP)
+	if ip == nil {
+		return e, "", false
+	}
+	family = discoveryv1.AddressTypeIPv6
+	if ip.To4() != nil {
+		family = discoveryv1.AddressTypeIPv4
+	}
+	e = discoveryv1.Endpoint{
+		Addresses: []string{ip.String()}, Conditions: discoveryv1.EndpointConditions{Ready: &ready},
 		NodeName: a.NodeName, TargetRef: a.TargetRef.DeepCopy(),
 	}
 	if a.Hostname != "" {
 		e.Hostname = ptr.To(a.Hostname)
 	}
-	return e
+	return e, family, true
 }
 
 func newSlice(ep *corev1.Endpoints, family discoveryv1.AddressType, ports []discoveryv1.EndpointPort) *discoveryv1.EndpointSlice {
@@ -93,9 +130,9 @@ func newSlice(ep *corev1.Endpoints, family discoveryv1.AddressType, ports []disc
 	if s.Labels == nil {
 		s.Labels = map[string]string{}
 	}
-	delete(s.Labels, corev1.IsHeadlessService)
 	s.Labels[discoveryv1.LabelServiceName] = ep.Name
 	s.Labels[discoveryv1.LabelManagedBy] = name
+	delete(s.Annotations, corev1.EndpointsLastChangeTriggerTime)
 	delete(s.Annotations, corev1.LastAppliedConfigAnnotation)
 	return s
 }

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 
 	"proa/internal/client"
 	"proa/internal/controllers"
@@ -27,6 +28,8 @@ type Controller struct {
 	namespaces *client.Informer[*corev1.Namespace]
 	configMaps *client.Informer[*corev1.ConfigMap]
 	data       map[string]string
+	clock      clock.PassiveClock
+	measures   measures
 }
 
 // New returns a controller that publishes the PEM certificates of ca.
@@ -35,7 +38,10 @@ func New(c controllers.Config, ca []byte) *Controller {
 		namespaces: client.Shared[*corev1.Namespace](c.Cache),
 		configMaps: client.Shared[*corev1.ConfigMap](c.Cache),
 		data:       map[string]string{"ca.crt": string(ca)},
+		clock:      c.Clock,
+		measures:   newMeasures(),
 	}
+	c.Register(r.measures.syncs, r.measures.took)
 	r.loop = controllers.NewLoop("root_ca_cert_publisher", c, r.reconcile)
 	r.namespaces.OnChange(func(_, ns *corev1.Namespace) {
 		if ns != nil {
@@ -57,15 +63,22 @@ func New(c controllers.Config, ca []byte) *Controller {
 func (r *Controller) Run(ctx context.Context) error { return r.loop.Run(ctx) }
 
 func (r *Controller) reconcile(ctx context.Context, key controllers.Key) (controllers.Result, error) {
+	began := r.clock.Now()
+	err := r.sync(ctx, key)
+	r.measures.synced(err, r.clock.Since(began))
+	return controllers.Result{}, err
+}
+
+func (r *Controller) sync(ctx context.Context, key controllers.Key) error {
 	ns, ok := r.namespaces.Cached("", key.Name)
 	if !ok || ns.Status.Phase != corev1.NamespaceActive {
-		return controllers.Result{}, nil
+		return nil
 	}
 	cm, ok := r.configMaps.Cached(ns.Name, configMapName)
 	if ok && maps.Equal(cm.Data, r.data) && cm.Annotations[descriptionAnnotation] == description {
-		return controllers.Result{}, nil
+		return nil
 	}
-	return controllers.Result{}, r.publish(ctx, ns.Name, cm)
+	return r.publish(ctx, ns.Name, cm)
 }
 
 func (r *Controller) publish(ctx context.Context, namespace string, current *corev1.ConfigMap) error {

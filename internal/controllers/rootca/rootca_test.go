@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"proa/internal/controllers"
 	"proa/internal/controllers/controllertest"
@@ -12,6 +13,7 @@ import (
 func TestTheCAIsPublishedAndRestored(t *testing.T) {
 	controllertest.Run(t, func(w *controllertest.World) {
 		defer w.Start(func(c controllers.Config) []controllertest.Runner {
+			c.Metrics = w.Registry()
 			return []controllertest.Runner{New(c, []byte("CA"))}
 		})()
 		check := func(when string) {
@@ -30,5 +32,10 @@ func TestTheCAIsPublishedAndRestored(t *testing.T) {
 		if got := w.Writes(); len(got) != 0 {
 			t.Errorf("wrote %v", got)
 		}
+		w.FailWrites(func(int) (before, after error) {
+			return apierrors.NewForbidden(corev1.Resource("configmaps"), configMapName, nil), nil
+		})
+		controllertest.Delete[*corev1.ConfigMap](w, configMapName)
+		w.Measured(`root_ca_cert_publisher_sync_total{code="403"} 1`)
 	})
 }

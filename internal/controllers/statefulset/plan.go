@@ -204,12 +204,7 @@ func (s *step) planUpdate(p *plan) {
 	if s.set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
 		return
 	}
-	room := s.maxUnavailable() - s.beyond
-	for _, pod := range s.replicas {
-		if !s.available(pod) {
-			room--
-		}
-	}
+	room := s.maxUnavailable() - s.unavailable()
 	var useless, rest []*corev1.Pod
 	for _, pod := range s.outdated() {
 		if !s.ordered() && !s.available(pod) {
@@ -230,6 +225,17 @@ func (s *step) outdated() (pods []*corev1.Pod) {
 		}
 	}
 	return pods
+}
+
+// unavailable counts the replicas that are missing or not available.
+func (s *step) unavailable() int {
+	n := s.beyond
+	for _, pod := range s.replicas {
+		if !s.available(pod) {
+			n++
+		}
+	}
+	return n
 }
 
 func (s *step) maxUnavailable() int {

@@ -63,6 +63,7 @@ func New(c controllers.Config) *Controller {
 	})
 	s.owned.OnChange(s.loop.Enqueue, func(pod *corev1.Pod) []controllers.Key { return s.adopters(pod) })
 	s.claims.OnChange(s.claimChanged)
+	c.Register(gauge{s})
 	return s
 }
 

@@ -57,6 +57,9 @@ func expiry(job *batchv1.Job) (at time.Time, expires bool) {
 	}
 	for _, c := range job.Status.Conditions {
 		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue {
+			if c.LastTransitionTime.IsZero() {
+				return time.Time{}, false // whoever manages the Job did not say when
+			}
 			return c.LastTransitionTime.Add(time.Duration(*job.Spec.TTLSecondsAfterFinished) * time.Second), true
 		}
 	}

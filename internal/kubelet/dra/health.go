@@ -159,7 +159,9 @@ func (m *Manager) Health(pod *corev1.Pod, spec *corev1.Container) []corev1.Resou
 				h.Message = ptr.To(told.message)
 			}
 		}
-		out[i].Resources = append(out[i].Resources, h)
+		if !slices.ContainsFunc(out[i].Resources, func(o corev1.ResourceHealth) bool { return o.ResourceID == h.ResourceID }) { // two shares of it
+			out[i].Resources = append(out[i].Resources, h)
+		}
 	})
 	return out
 }

@@ -284,7 +284,7 @@ func (m *Manager) CDI(pod *corev1.Pod, spec *corev1.Container) ([]string, error)
 }
 
 // visit calls f with the devices of a container and the name under which its
-// status tells of them.
+// status tells of them: the claim and request that it names, or the resource.
 func (m *Manager) visit(pod *corev1.Pod, spec *corev1.Container, f func(corev1.ResourceName, *claim, *device)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -292,9 +292,6 @@ func (m *Manager) visit(pod *corev1.Pod, spec *corev1.Container, f func(corev1.R
 		c := m.findLocked(pod, name)
 		if c == nil || !c.Prepared {
 			return fmt.Errorf("ResourceClaim %s is not prepared", name)
-		}
-		if request != "" {
-			label += "/" + request
 		}
 		for i := range c.Devices {
 			if c.Devices[i].isFor(request) {
@@ -315,7 +312,11 @@ func (m *Manager) visit(pod *corev1.Pod, spec *corev1.Container, f func(corev1.R
 			if name == nil {
 				continue
 			}
-			if err := each("claim:"+used.Name, *name, used.Request); err != nil {
+			label := "claim:" + used.Name
+			if used.Request != "" {
+				label += "/" + used.Request
+			}
+			if err := each(label, *name, used.Request); err != nil {
 				return err
 			}
 		}

@@ -135,8 +135,12 @@ func (g *generator) present(spec *corev1.Container, c *cri.Container, old *corev
 			s.LastTerminationState = old.State
 		}
 	}
-	if sig := signal(c.StopSignal); sig != "" {
-		s.StopSignal = ptr.To(sig)
+	// A server whose gate ContainerStopSignals is off would drop what an image says,
+	// and be told again at every look.
+	if lc := spec.Lifecycle; lc != nil && lc.StopSignal != nil {
+		if sig := signal(c.StopSignal); sig != "" {
+			s.StopSignal = ptr.To(sig)
+		}
 	}
 	return s
 }

@@ -196,3 +196,17 @@ func TestMergeKeepsWhatOthersWrote(t *testing.T) {
 		t.Errorf("merged %+v", got)
 	}
 }
+
+func TestStopSignalsThatWereAskedFor(t *testing.T) {
+	pod := podOf(corev1.RestartPolicyAlways, "a", "b")
+	pod.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{StopSignal: ptr.To(corev1.SIGRTMINPLUS1)}
+	a, b := running("a"), running("b")
+	a.StopSignal, b.StopSignal = runtimeapi.Signal_SIGNAL_SIGRTMINPLUS1, runtimeapi.Signal_SIGNAL_SIGQUIT
+	s := Generate(Input{Pod: pod, Runtime: runtimePod(a, b), Health: ready("a1 b1"), Now: now, Started: now})
+	if got := s.ContainerStatuses[0].StopSignal; got == nil || *got != corev1.SIGRTMINPLUS1 {
+		t.Errorf("the signal asked for is said to be %v", got)
+	}
+	if got := s.ContainerStatuses[1].StopSignal; got != nil {
+		t.Errorf("the image's signal is said: %s", *got)
+	}
+}

@@ -22,6 +22,8 @@ import (
 
 // Inventory is safe for concurrent use, except where a method says otherwise.
 type Inventory struct {
+	Measures
+
 	Claims  *client.Informer[*resourcev1.ResourceClaim]
 	slices  *client.Informer[*resourcev1.ResourceSlice]
 	classes *client.Informer[*resourcev1.DeviceClass]
@@ -47,6 +49,7 @@ type Inventory struct {
 // New returns an inventory that is kept current by the cache, which must not run yet.
 func New(c *client.Cache) *Inventory {
 	i := &Inventory{
+		Measures: newMeasures(),
 		Claims:   client.Shared[*resourcev1.ResourceClaim](c),
 		slices:   client.Shared[*resourcev1.ResourceSlice](c),
 		classes:  client.Shared[*resourcev1.DeviceClass](c),

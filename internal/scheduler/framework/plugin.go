@@ -168,7 +168,8 @@ type PostBindPlugin interface {
 type Equivalence interface {
 	Plugin
 	// Local tells that, for this pod, Filter and Score of a node depend on that
-	// node and the pod's spec alone, or also on what a Signer signs.
+	// node and the pod's spec alone, or also on what a Signer signs, or on the
+	// node's class (Classifier).
 	Local(pod *PodInfo) bool
 }
 
@@ -180,4 +181,22 @@ type Signer interface {
 	// pods for which that is equal get the same answers. When it appends anything,
 	// PreFilter is asked anew for each of the pods.
 	Sign(to []byte, pod *PodInfo) []byte
+}
+
+// Classifier is a Signer whose answers about a node depend, for some of the pods that
+// it calls local, on other nodes too: on counts of pods in the domains that they share.
+// Such nodes fall into classes: at any time the answers for two nodes of a class are
+// the same, so that one node of each has to be asked about. NormalizeScore goes by the
+// least and the greatest score. A profile has one Classifier.
+type Classifier interface {
+	FilterPlugin
+	ScoreNormalizer
+	Signer
+	// Classify returns what names the class of a node for a pod; nil when the answers
+	// depend on that node alone. State is that of PreFilter. A node keeps its class
+	// until it or its pods change.
+	Classify(state *CycleState, pod *PodInfo) func(to []byte, node *NodeInfo) []byte
+	// PreScoreClasses is PreScore, with a node of each class and the number of nodes in
+	// it. State is that of Classify.
+	PreScoreClasses(ctx context.Context, state *CycleState, pod *PodInfo, nodes []*NodeInfo, sizes []int) *Status
 }

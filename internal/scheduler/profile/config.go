@@ -130,6 +130,7 @@ func (p *Profile) place(c *Config, all map[string]made) error {
 			p.ranged = &p.score[i]
 		}
 	}
+	p.findClassed()
 	for _, f := range p.preFilter {
 		if x, ok := f.plugin.(framework.PreFilterExtensions); ok {
 			p.extensions = append(p.extensions, at[framework.PreFilterExtensions]{plugin: x, bit: f.bit, weight: f.weight})

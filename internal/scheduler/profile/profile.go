@@ -37,6 +37,7 @@ type Profile struct {
 	preScore   []at[framework.PreScorePlugin]
 	score      []at[framework.ScorePlugin]
 	ranged     *at[framework.ScorePlugin] // of score: the one that is a framework.RangeNormalizer, nil for none
+	classed    *classed                   // nil for none
 	reserve    []framework.ReservePlugin
 	permit     []framework.PermitPlugin
 	preBind    []framework.PreBindPlugin

@@ -20,7 +20,7 @@ type Scores struct {
 	Ranged, Raw []int64
 }
 
-// Score ranks nodes that fit.
+// Score ranks nodes that fit. State may name plugins that are to have no say.
 func (p *Profile) Score(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, nodes []*framework.NodeInfo, each Each) (scores *Scores, failed error) {
 	if err := p.prepareScore(ctx, state, pod, nodes); err != nil {
 		return nil, err
@@ -69,6 +69,9 @@ func (s *Scores) partOf(x, ranged *at[framework.ScorePlugin]) []int64 {
 func (p *Profile) prepareScore(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, nodes []*framework.NodeInfo) (failed error) {
 	defer func(began time.Time) { p.timed(timedPreScore, began, framework.AsStatus(failed)) }(p.clock.Now())
 	for _, x := range p.preScore {
+		if state.SkipScore&x.bit != 0 {
+			continue
+		}
 		s := p.call(state, timedPreScore, x.plugin, func() *framework.Status { return x.plugin.PreScore(ctx, state, pod, nodes) })
 		if s.IsSkip() {
 			state.SkipScore |= x.bit
@@ -173,19 +176,6 @@ func (p *Profile) ScoreRaw(ctx context.Context, state *framework.CycleState, pod
 		return 0, fmt.Errorf("plugin %q failed with: %w", p.ranged.plugin.Name(), s.Err())
 	}
 	return raw, nil
-}
-
-// NormalizeRange turns raw scores, the least and the greatest of all nodes among
-// them, into what they add to the nodes' totals.
-func (p *Profile) NormalizeRange(ctx context.Context, state *framework.CycleState, pod *framework.PodInfo, raw []int64) error {
-	normal := p.ranged.plugin.(framework.ScoreNormalizer)
-	if s := normal.NormalizeScore(ctx, state, pod, nil, raw); !s.IsSuccess() {
-		return fmt.Errorf("running Normalize on Score plugins: plugin %q failed with: %w", normal.Name(), s.Err())
-	}
-	for i := range raw {
-		raw[i] *= p.ranged.weight
-	}
-	return nil
 }
 
 // Sign appends what the plugins' answers for a local pod depend on besides its spec.

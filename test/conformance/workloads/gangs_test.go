@@ -49,9 +49,7 @@ func (c *cluster) groupSays(name string, status metav1.ConditionStatus, message 
 
 // KEP-4671.
 func TestAGangIsPlacedTogetherOrNotAtAll(t *testing.T) {
-	c := start(t, 1, withGangs)
-	until(c, c.CoreV1().Nodes(), metav1.ListOptions{}, func(l *corev1.NodeList) error { return want("nodes", len(l.Items), 1) })
-	c.ok(c.CoreV1().Nodes().Delete(c.ctx, "sim-0", metav1.DeleteOptions{}))
+	c := startEmpty(t, withGangs)
 	c.node("small", simulated("4"))
 	for i := range 3 {
 		c.createPod(newPod(fmt.Sprint("member-", i), asks("2", ""), in("gang")))

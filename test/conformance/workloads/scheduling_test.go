@@ -17,15 +17,33 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"proa/pkg/proatest"
 )
 
 // startEmpty starts a cluster that simulates the nodes which the test adds.
-func startEmpty(t *testing.T) *cluster {
+func startEmpty(t *testing.T, change ...func(*proatest.Options)) *cluster {
 	t.Helper()
-	c := start(t, 1)
+	c := start(t, 1, change...)
 	until(c, c.CoreV1().Nodes(), metav1.ListOptions{}, func(l *corev1.NodeList) error { return want("nodes", len(l.Items), 1) })
 	c.ok(c.CoreV1().Nodes().Delete(c.ctx, "sim-0", metav1.DeleteOptions{}))
+	for i := 0; !c.nodeless(fmt.Sprint("probe-", i)); i++ {
+	}
 	return c
+}
+
+// nodeless tells whether the scheduler knows that there are no nodes. It sees nodes and
+// pods each in their order, and may take a pod to a node that was gone before.
+func (c *cluster) nodeless(probe string) (knows bool) {
+	c.t.Helper()
+	c.createPod(newPod(probe))
+	c.pod(probe, func(p *corev1.Pod) error {
+		d := podCondition(p, corev1.PodScheduled)
+		knows = strings.Contains(d.Message, "no nodes available")
+		return want("was tried", d.Status != "", true)
+	})
+	c.deletePod(probe)
+	return knows
 }
 
 // simulated is for cluster.node: somebody runs its pods, on so many cores.

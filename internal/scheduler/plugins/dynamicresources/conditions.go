@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+
+	"proa/internal/scheduler/devices"
 )
 
 // A device can have to be made ready for a node after it was chosen: its driver
@@ -55,33 +58,56 @@ func statusOf(claim *resourcev1.ResourceClaim, r *resourcev1.DeviceRequestAlloca
 	return nil
 }
 
-func hasConditions(claim *resourcev1.ResourceClaim) bool {
+// awaited are the drivers that have to get devices of the claim ready.
+func awaited(claim *resourcev1.ResourceClaim) (drivers []string) {
 	if claim.Status.Allocation == nil {
-		return false
+		return nil
 	}
 	for i := range claim.Status.Allocation.Devices.Results {
-		if len(claim.Status.Allocation.Devices.Results[i].BindingConditions) > 0 {
-			return true
+		r := &claim.Status.Allocation.Devices.Results[i]
+		if len(r.BindingConditions) > 0 && !slices.Contains(drivers, r.Driver) {
+			drivers = append(drivers, r.Driver)
 		}
 	}
-	return false
+	return drivers
 }
 
 // late tells whether devices have had their time to get ready.
 func (p *Plugin) late(claim *resourcev1.ResourceClaim) bool {
-	return hasConditions(claim) && claim.Status.Allocation.AllocationTimestamp != nil &&
+	return len(awaited(claim)) > 0 && claim.Status.Allocation.AllocationTimestamp != nil &&
 		p.handle.Clock.Since(claim.Status.Allocation.AllocationTimestamp.Time) > p.bindingTimeout
 }
 
 // await waits until all devices of the pod are ready.
 func (p *Plugin) await(ctx context.Context, s *state, pod *corev1.Pod, node string) error {
-	waits := false
+	var drivers []string
 	for _, claim := range s.claims {
-		waits = waits || hasConditions(claim)
+		drivers = append(drivers, awaited(claim)...)
 	}
-	if !waits {
+	if len(drivers) == 0 {
 		return nil
 	}
+	slices.Sort(drivers)
+	began := p.handle.Clock.Now()
+	err := p.untilPrepared(ctx, s, pod, node)
+	if ctx.Err() == nil {
+		p.devices.Waited(pod.Spec.SchedulerName, slices.Compact(drivers), ending(err), p.handle.Clock.Since(began))
+	}
+	return err
+}
+
+// ending is how a wait has ended, for its metrics.
+func ending(err error) string {
+	switch {
+	case err == nil:
+		return devices.Success
+	case errors.Is(err, errBindingTimeout):
+		return devices.Timeout
+	}
+	return devices.Failure
+}
+
+func (p *Plugin) untilPrepared(ctx context.Context, s *state, pod *corev1.Pod, node string) error {
 	p.handle.Recorder.Eventf(pod, nil, corev1.EventTypeNormal, "BindingConditionsPending", "Scheduling", "waiting for binding conditions for device on node %s", node)
 	timeout := p.handle.Clock.NewTimer(p.bindingTimeout)
 	defer timeout.Stop()

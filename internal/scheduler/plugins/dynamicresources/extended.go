@@ -184,6 +184,7 @@ func (p *Plugin) createExtended(ctx context.Context, chosen *resourcev1.Resource
 	claim := chosen.DeepCopy()
 	claim.Name, claim.UID = "", ""
 	created, err := p.claims.Create(ctx, claim)
+	p.devices.Made(err)
 	if err != nil {
 		return nil, fmt.Errorf("create claim for extended resources %s/%s: %w", chosen.Namespace, chosen.Name, err)
 	}

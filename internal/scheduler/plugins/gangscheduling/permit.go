@@ -2,7 +2,6 @@ package gangscheduling
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 
 	"proa/internal/scheduler/framework"
 )
@@ -131,24 +131,25 @@ func (p *Plugin) write(key types.NamespacedName, status metav1.ConditionStatus, 
 		Type: schedulingv1beta1.PodGroupInitiallyScheduled, Status: status, Reason: reason, Message: message,
 		ObservedGeneration: group.Generation, LastTransitionTime: metav1.NewTime(p.handle.Clock.Now()),
 	}
-	if was := meta.FindStatusCondition(group.Status.Conditions, condition.Type); was != nil && was.Status == status {
-		condition.LastTransitionTime = was.LastTransitionTime
-	}
 	p.handle.Background(func(ctx context.Context) {
-		if now, ok := p.groups.Cached(key.Namespace, key.Name); !ok || now.UID != group.UID || says(now, status, message) {
-			return
-		}
-		patch, err := json.Marshal(map[string]any{
-			"metadata": map[string]any{"uid": group.UID},
-			"status":   map[string]any{"conditions": []metav1.Condition{condition}},
-		})
-		if err == nil {
-			_, err = p.groups.Resource.Patch(ctx, key.Namespace, key.Name, types.StrategicMergePatchType, patch, "status")
-		}
-		if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		err := retry.RetryOnConflict(retry.DefaultRetry, func() error { return p.set(ctx, group, condition) })
+		if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
 			slog.WarnContext(ctx, "cannot write pod group condition", "podGroup", key.String(), "err", err)
 		}
 	})
+}
+
+// set writes a condition into the group as it is now: what is written in the background
+// has no order, and what came too late must not stand.
+func (p *Plugin) set(ctx context.Context, group *schedulingv1beta1.PodGroup, c metav1.Condition) error {
+	now, err := p.groups.Get(ctx, group.Namespace, group.Name)
+	if err != nil || now.UID != group.UID || says(now, c.Status, c.Message) {
+		return err
+	}
+	now = now.DeepCopy()
+	meta.SetStatusCondition(&now.Status.Conditions, c)
+	_, err = p.groups.Resource.UpdateStatus(ctx, now)
+	return err
 }
 
 // says tells whether a group's condition needs no change.

@@ -70,11 +70,6 @@ const servicesByNamespace = "scheduler-selecting"
 
 func (*Plugin) Name() string { return Name }
 
-// Local for pods without any constraint.
-func (p *Plugin) Local(pod *framework.PodInfo) bool {
-	return len(pod.Pod.Spec.TopologySpreadConstraints) == 0 && p.defaultSelector(pod.Pod).Empty()
-}
-
 // constraint is a parsed corev1.TopologySpreadConstraint.
 type constraint struct {
 	maxSkew, minDomains int

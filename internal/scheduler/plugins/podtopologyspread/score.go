@@ -15,6 +15,7 @@ const scoreKey = Name + "/score"
 type wish struct {
 	constraint
 	tally  *framework.Tally
+	alone  bool // no two nodes share a domain; found out for classes of nodes only
 	weight float64
 }
 
@@ -55,28 +56,36 @@ func (p *Plugin) PreScore(_ context.Context, cs *framework.CycleState, pod *fram
 	for i, t := range p.tallies(pod, constraints, w.allKeys) {
 		w.all = append(w.all, wish{constraint: constraints[i], tally: t})
 	}
-	for i := range w.all {
-		w.all[i].weight = math.Log(float64(w.size(&w.all[i], nodes) + 2))
-	}
+	w.weigh(nodes, func(int) int { return 1 })
 	cs.Write(scoreKey, w)
 	return nil
 }
 
+// weigh sets the weights for the nodes that fit, of which each stands for some.
+func (w *wishes) weigh(nodes []*framework.NodeInfo, standsFor func(i int) int) {
+	for i := range w.all {
+		w.all[i].weight = math.Log(float64(w.size(&w.all[i], nodes, standsFor) + 2))
+	}
+}
+
 // size is the number of domains among nodes.
-func (w *wishes) size(of *wish, nodes []*framework.NodeInfo) int {
+func (w *wishes) size(of *wish, nodes []*framework.NodeInfo, standsFor func(i int) int) int {
+	n := 0
 	if of.key == corev1.LabelHostname {
-		n := 0
-		for _, node := range nodes {
+		for i, node := range nodes {
 			if !w.ignores(node) {
-				n++
+				n += standsFor(i)
 			}
 		}
 		return n
 	}
 	seen := make([]bool, of.tally.Domains())
-	n := 0
-	for _, node := range nodes {
-		if d := of.tally.Domain(node); d >= 0 && !seen[d] {
+	for i, node := range nodes {
+		switch d := of.tally.Domain(node); {
+		case d < 0:
+		case of.alone:
+			n += standsFor(i)
+		case !seen[d]:
 			seen[d] = true
 			n++
 		}
