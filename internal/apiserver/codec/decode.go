@@ -56,6 +56,11 @@ func Decode(body []byte, m negotiate.Media, kind schema.GroupVersionKind, into a
 	if directive == metav1.FieldValidationIgnore {
 		set = bodyDecoders().lenient
 	}
+	if m == negotiate.Protobuf {
+		if err := checkDepth(body, reflect.TypeOf(into).Elem()); err != nil {
+			return nil, nil, decodeError(err, kind, &kind, body)
+		}
+	}
 	decoded, gvk, err := set[m].Decode(body, &kind, into)
 	if err != nil {
 		strict, isStrict := runtime.AsStrictDecodingError(err)
