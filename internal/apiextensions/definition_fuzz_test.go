@@ -47,7 +47,7 @@ func FuzzDefinition(f *testing.F) {
 			return
 		}
 		d.Status.AcceptedNames = d.Spec.Names
-		compiled, err := compile(d, backend.Resolver{})
+		compiled, _, err := prepare(d, backend.Resolver{})
 		if err != nil {
 			t.Fatalf("an accepted definition does not compile: %v", err)
 		}

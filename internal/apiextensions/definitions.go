@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -176,17 +177,30 @@ func (d *Definitions) compiled(crd *apiextensionsv1.CustomResourceDefinition, ol
 	if r, ok := d.catalogue.Stored(gr); ok && r.Custom == nil {
 		return nil, nil // a built-in kind stays what it is
 	}
-	next, err := compile(crd, d.services)
+	next, resource, err := prepare(crd, d.services)
 	if err != nil {
 		slog.Error("custom resource definition cannot be served", "name", crd.Name, "err", err)
-		return nil, nil
-	}
-	resource := next.resource()
-	if resource == nil {
-		next.end()
-		return nil, nil
 	}
 	return next, resource
+}
+
+// prepare makes the kind of a definition; none when it is not served. A definition is
+// stored and read again at every start, so that one that upstream's code, or ours, panics
+// over is only not served.
+func prepare(crd *apiextensionsv1.CustomResourceDefinition, services backend.Resolver) (d *definition, r *apis.Resource, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			d, r, err = nil, nil, fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
+		}
+	}()
+	if d, err = compile(crd, services); err != nil {
+		return nil, nil, err
+	}
+	if r = d.resource(); r == nil {
+		d.end()
+		return nil, nil, nil
+	}
+	return d, r, nil
 }
 
 // change changes the catalogue, leaving out what claims a path that is taken.

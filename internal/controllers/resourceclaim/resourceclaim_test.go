@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -285,7 +286,12 @@ func TestAPodThatWasBoundByHandReservesItsClaim(t *testing.T) {
 
 func TestExtendedResourcesAreGivenBack(t *testing.T) {
 	run(t, func(w *controllertest.World) {
-		p := pod(w, "web")
+		one := corev1.ResourceList{"example.com/gpu": resource.MustParse("1")}
+		w.Create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.PodSpec{
+			Containers:                    []corev1.Container{{Name: "c", Image: "i", Resources: corev1.ResourceRequirements{Requests: one, Limits: one}}},
+			TerminationGracePeriodSeconds: new(int64(0)),
+		}})
+		p := controllertest.Get[*corev1.Pod](w, "web")
 		w.Create(&resourcev1.ResourceClaim{
 			ObjectMeta: metav1.ObjectMeta{Name: "web-extended", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID, Controller: new(true)}}},
 			Spec:       spec,
