@@ -147,6 +147,7 @@ func TestAVictimThatManyWaitForIsDisplacedOnce(t *testing.T) {
 	if m, d := api.marked.Load(), api.deletion.Load(); m != 1 || d != 1 {
 		t.Errorf("marked %d times, deleted %d times", m, d)
 	}
+	w.noted("low Normal Preempted") // which comes after the deletion
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if n := strings.Count(strings.Join(w.notes, "\n"), "Preempted by"); n != 1 {
