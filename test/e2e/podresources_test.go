@@ -67,6 +67,27 @@ func TestContainersShareThePodsResources(t *testing.T) {
 		}
 		return nil
 	})
+	resize := func(whole string) (string, error) {
+		return l.tryKubectl("patch", "pod", "p", "--subresource=resize", "-p", `{"spec":{"resources":`+whole+`}}`)
+	}
+	if out, err := resize(`{"requests":{"cpu":"150m"},"limits":{"cpu":"300m","memory":"192Mi"}}`); err != nil {
+		t.Fatalf("resize of the pod as a whole: %v %s", err, out)
+	}
+	want := `{"limits":{"cpu":"300m","memory":"192Mi"},"requests":{"cpu":"150m","memory":"64Mi"}} {"cpu":"150m","memory":"64Mi"}`
+	eventually(t, settle, func() error {
+		if got := l.kubectl("get", "pod", "p", "-o", "jsonpath={.status.resources} {.status.allocatedResources}"); got != want {
+			return fmt.Errorf("status: %s, want %s", got, want)
+		}
+		return nil
+	})
+	l.is("cpu of the larger pod", l.cpuQuota(p), "30000")
+	l.is("memory of the larger pod", l.memoryLimit(p), fmt.Sprint(192<<20))
+	if out, err := resize(`{"requests":{"cpu":"1000"},"limits":{"cpu":"1000"}}`); err == nil || !strings.Contains(out, "node didn't have enough allocatable resources: cpu") {
+		t.Errorf("more than the node has: %v %s", err, out)
+	}
+	if after := l.ready("p"); after.Status.ContainerStatuses[0].RestartCount+after.Status.ContainerStatuses[1].RestartCount != 0 {
+		t.Errorf("a resize restarted containers: %+v", after.Status.ContainerStatuses)
+	}
 	g := l.ready("guaranteed")
 	l.is("class", string(g.Status.QOSClass), "Guaranteed")
 	l.is("cpu of the pod", l.cpuQuota(g), "10000")

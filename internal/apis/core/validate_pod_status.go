@@ -157,7 +157,7 @@ func validateMountedImages(statuses []corev1.ContainerStatus, path *field.Path) 
 	var errs field.ErrorList
 	for i := range statuses {
 		for j, m := range statuses[i].VolumeMounts {
-			if m.VolumeStatus.Image == nil {
+			if m.VolumeStatus == nil || m.VolumeStatus.Image == nil {
 				continue
 			}
 			ref, at := m.VolumeStatus.Image.ImageRef, path.Index(i).Child("volumeMounts").Index(j).Child("volumeStatus", "imageVolumeStatus", "imageRef")

@@ -58,6 +58,7 @@ func TestStatusesOfPods(t *testing.T) {
 			[]string{"status.hostIPs[0].ip: Invalid value: \"10.0.0.2\": must be equal to `hostIP`"}},
 		{"two addresses of the host of one family", "", "", `{hostIP: 10.0.0.1, hostIPs: [{ip: 10.0.0.1}, {ip: 10.0.0.2}]}`,
 			[]string{`status.hostIPs: Invalid value: [{"ip":"10.0.0.1"},{"ip":"10.0.0.2"}]: may specify no more than one IP for each IP family`}},
+		{"a mount that is no image", "", "", `containerStatuses: [{name: c, volumeMounts: [{name: v, mountPath: /v}]}]`, nil},
 		{"ids", "", "", user(`uid: 0, gid: 2147483647, supplementalGroups: [1]`), nil},
 		{"impossible ids", "", "", user(`uid: -1, gid: 2147483648, supplementalGroups: [1, -2]`), []string{
 			ids + "uid: Invalid value: -1: must be between 0 and 2147483647, inclusive",

@@ -42,11 +42,16 @@ func (a *Agent) fill(ctx context.Context, n *corev1.Node) {
 		s.RuntimeHandlers = handlers(rt)
 		s.Features = &corev1.NodeFeatures{SupplementalGroupsPolicy: ptr.To(rt.Features.GetSupplementalGroupsPolicy())}
 	}
+	s.DeclaredFeatures = declared
 	now := metav1.NewTime(a.c.Clock.Now())
 	for _, c := range conditions(a.pressure(), readiness(rt, down)) {
 		setCondition(s, c, now)
 	}
 }
+
+// declared are the features that the API server lets nobody use on nodes without them
+// (KEP-5328), in the order of their names.
+var declared = []string{"InPlacePodLevelResourcesVerticalScaling"}
 
 func withForeign(own, old corev1.ResourceList) corev1.ResourceList {
 	for name, q := range old {

@@ -53,7 +53,7 @@ func (p *worker) report(pod *corev1.Pod, rt *cri.Pod, stopped bool, end *status.
 	p.w.c.Status.Set(pod, status.Generate(status.Input{
 		Pod: base, Runtime: rt, Waiting: p.waiting, Health: health{p, base},
 		HostIPs: p.w.c.HostIPs(), Started: p.started, Now: p.w.c.Clock.Now(),
-		Stopped: stopped, End: end, Message: p.terminationMessage, RuntimeName: p.w.c.RuntimeName, Resize: pending, Devices: devices,
+		Stopped: stopped, End: end, Message: p.terminationMessage, RuntimeName: p.w.c.RuntimeName, Resources: p.inForce, Resize: pending, Devices: devices,
 	}))
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"proa/internal/kubelet/cri"
@@ -54,11 +55,12 @@ func resizeRestarts(c *corev1.Container, name corev1.ResourceName) bool {
 	return false
 }
 
-// resize brings running containers to the resources that the pod has been given.
-// It reports whether it did anything.
+// resize brings running containers, and the pod as a whole, to the resources that it
+// has been given. It reports whether it did anything.
 func (p *worker) resize(ctx context.Context, pod *corev1.Pod, rt *cri.Pod) (acted bool, err error) {
 	due := changes(p.w.c.Node, pod, rt)
-	if len(due) == 0 {
+	whole := p.prepared != nil && !equality.Semantic.DeepEqual(p.inForce, pod.Spec.Resources)
+	if len(due) == 0 && !whole {
 		return false, nil
 	}
 	// The pod's group must be the larger of the two at any time, so its limits
@@ -86,5 +88,6 @@ func (p *worker) resize(ctx context.Context, pod *corev1.Pod, rt *cri.Pod) (acte
 			return false, err
 		}
 	}
+	p.inForce = pod.Spec.Resources
 	return true, ctx.Err()
 }

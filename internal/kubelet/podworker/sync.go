@@ -171,6 +171,7 @@ func (p *worker) prepare(ctx context.Context, pod *corev1.Pod) error {
 			p.w.c.Recorder.Eventf(pod, corev1.EventTypeWarning, "FailedToCreatePodContainer", "unable to ensure pod container exists: %v", err)
 			return err
 		}
+		p.inForce = pod.Spec.Resources
 	}
 	if p.w.c.Devices != nil && p.prepared == nil {
 		if err := p.w.c.Devices.Prepare(ctx, pod); err != nil {

@@ -40,7 +40,8 @@ type worker struct {
 
 	// Of the run goroutine.
 	started  time.Time
-	prepared *corev1.Pod // the object the cgroup and volumes were made for, by this process
+	prepared *corev1.Pod                  // the object the cgroup and volumes were made for, by this process
+	inForce  *corev1.ResourceRequirements // of the pod's cgroup, once it was made
 	waiting  map[string]status.Waiting
 	messages map[string]string    // termination messages by container id
 	retryAt  map[string]time.Time // containers that wait for another try

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/kubectl/pkg/util/qos"
 
 	"proa/internal/kubelet/cri"
@@ -60,6 +61,8 @@ type Input struct {
 	Message func(*cri.Container) string
 	// Runtime name for container ids: containerd.
 	RuntimeName string
+	// Resources are those in force for the pod as a whole. Nil: it has none, or they are not known.
+	Resources *corev1.ResourceRequirements
 	// Resize is why a change of resources waits: a PodResizePending condition.
 	Resize *corev1.PodCondition
 	// Devices is the health of a container's devices. Nil: it is not known.
@@ -75,6 +78,7 @@ func Generate(in Input) corev1.PodStatus {
 		s.StartTime = &metav1.Time{Time: in.Started}
 	}
 	addresses(&s, in)
+	whole(&s, in)
 	g := &generator{in: in}
 	s.InitContainerStatuses = g.containers(in.Pod.Spec.InitContainers, in.Pod.Status.InitContainerStatuses, true)
 	s.ContainerStatuses = g.containers(in.Pod.Spec.Containers, in.Pod.Status.ContainerStatuses, false)
@@ -92,6 +96,18 @@ func qosClass(pod *corev1.Pod) corev1.PodQOSClass {
 		return pod.Status.QOSClass
 	}
 	return qos.ComputePodQOS(pod)
+}
+
+// whole says what the pod as a whole was given, and what of it is in force (KEP-5419).
+func whole(s *corev1.PodStatus, in Input) {
+	if !resourcehelper.IsPodLevelResourcesSet(in.Pod) {
+		s.AllocatedResources, s.Resources = nil, nil
+		return
+	}
+	s.AllocatedResources = in.Pod.Spec.Resources.Requests.DeepCopy()
+	if in.Resources != nil { // else a new life of the node agent has not looked yet
+		s.Resources = in.Resources.DeepCopy()
+	}
 }
 
 func addresses(s *corev1.PodStatus, in Input) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
@@ -208,5 +209,38 @@ func TestStopSignalsThatWereAskedFor(t *testing.T) {
 	}
 	if got := s.ContainerStatuses[1].StopSignal; got != nil {
 		t.Errorf("the image's signal is said: %s", *got)
+	}
+}
+
+func TestResourcesOfThePodAsAWhole(t *testing.T) {
+	of := func(cpu string) *corev1.ResourceRequirements {
+		l := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+		return &corev1.ResourceRequirements{Requests: l, Limits: l}
+	}
+	tests := []struct {
+		name                    string
+		given, inForce, said    *corev1.ResourceRequirements
+		wantGiven, wantResource string
+	}{
+		{"those in force may lag behind", of("2"), of("1"), of("1"), "2", "1"},
+		{"a new life keeps what the last one said", of("2"), nil, of("1"), "2", "1"},
+		{"a pod without them says nothing", nil, nil, of("1"), "", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			pod := podOf(corev1.RestartPolicyAlways, "a")
+			pod.Spec.Resources, pod.Status.Resources = tt.given, tt.said
+			s := Generate(Input{Pod: pod, Runtime: runtimePod(running("a")), Health: ready("a1"), Now: now, Started: now, Resources: tt.inForce})
+			given, resources := "", ""
+			if s.AllocatedResources != nil {
+				given = s.AllocatedResources.Cpu().String()
+			}
+			if s.Resources != nil {
+				resources = s.Resources.Limits.Cpu().String()
+			}
+			if given != tt.wantGiven || resources != tt.wantResource {
+				t.Errorf("allocated %q, in force %q; want %q, %q", given, resources, tt.wantGiven, tt.wantResource)
+			}
+		})
 	}
 }
