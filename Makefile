@@ -158,42 +158,31 @@ COMPILED := CGO_ENABLED=0
 
 .PHONY: test vet unit e2e features test-suites
 test: deps vet features unit e2e ## everything
-	@if [ -s $(RERUNS) ]; then echo 'failed, and passed when they ran again; each is a fault to be found:'; cat $(RERUNS); fi
+	@if [ -s build/again.txt ]; then echo 'failed, and passed when they ran again; each is a fault to be found:'; cat build/again.txt; fi
 
 vet: | check-go
 	$(call say,vet,./...)
 	@$(COMPILED) $(GO) vet -trimpath ./...
 	@cd examples/guestbook/api && $(GO) vet ./...
 
-# run_tests runs the tests of PACKAGES with FLAGS, and up to three that failed once more, by themselves: a
-# machine that was busy elsewhere does not hold up a change. `make test` ends with their names.
-RERUNS    := build/reruns.txt
-GOTESTSUM := build/tools/gotestsum
-run_tests  = $(CURDIR)/$(GOTESTSUM) --format pkgname --format-hide-empty-pkg --hide-summary=skipped --rerun-fails=1 --rerun-fails-max-failures=3 \
-	--rerun-fails-report=$(RERUNS).now --packages="$(1)" -- -trimpath $(2) && if [ -e $(RERUNS).now ]; then cat $(RERUNS).now >>$(RERUNS); rm $(RERUNS).now; fi
-
-$(GOTESTSUM): tools/go.mod | check-go
-	@mkdir -p $(@D)
-	@cd tools && CGO_ENABLED=0 $(GO) build -trimpath -o ../$@ gotest.tools/gotestsum
-
-unit: $(GOTESTSUM) | check-go
+unit: | check-go
 	$(call say,test,./...)
-	@rm -f $(RERUNS)*
-	@$(COMPILED) $(call run_tests,./...)
+	@rm -f build/again.txt
+	@$(COMPILED) GO=$(GO) test/again.sh ./... -trimpath
 
-e2e: build images clients $(GOTESTSUM)
-	$(call say,e2e,internal/kubelet)
-	@export PROA_E2E=required $(COMPILED); unshare -n sh -c 'ip link set lo up; $(call run_tests,./internal/kubelet,-count=1 -timeout 5m)'
-	$(call say,e2e,test/e2e)
-	@export PROA_E2E=required $(COMPILED); $(call run_tests,./test/e2e,-count=1 -timeout 30m)
-	$(call say,e2e,test/node)
-	@export PROA_E2E=required $(COMPILED); $(call run_tests,./test/node,-count=1 -timeout 10m)
-	$(call say,e2e,test/datastore)
-	@export PROA_E2E=required $(COMPILED); $(call run_tests,./test/datastore,-count=1 -timeout 10m)
-	$(call say,e2e,test/identity)
-	@export PROA_E2E=required $(COMPILED); $(call run_tests,./test/identity,-count=1 -timeout 10m)
-	$(call say,e2e,test/suites)
-	@export $(COMPILED) PROA_SUITES=controller-runtime-client$(comma)controller-runtime-envtest; $(call run_tests,./test/suites,-count=1 -timeout 20m)
+# real runs the tests of a package against what was built: for so long at most, with so much before the command.
+define real
+$(call say,e2e,$(1))
+@export PROA_E2E=required $(COMPILED) GO=$(GO); $(3) test/again.sh ./$(1) -trimpath -count=1 -timeout $(2)
+endef
+
+e2e: build images clients
+	$(call real,internal/kubelet,5m,unshare -n sh -c 'ip link set lo up && exec "$$0" "$$@"')
+	$(call real,test/e2e,30m)
+	$(call real,test/node,10m)
+	$(call real,test/datastore,10m)
+	$(call real,test/identity,10m)
+	$(call real,test/suites,20m,PROA_SUITES=controller-runtime-client$(comma)controller-runtime-envtest)
 
 # SUITES=a,b runs some of them, RECORD=1 writes what they give to test/suites/results.yaml.
 test-suites: proa ## suites of other projects against Proa in the place of envtest's binaries

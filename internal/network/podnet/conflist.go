@@ -58,5 +58,6 @@ func (n *Network) writeConflist(mtu int) error {
 	if err := os.MkdirAll(n.c.CNIDir, 0o755); err != nil {
 		return err
 	}
-	return renameio.WriteFile(path, want, 0o644)
+	// containerd looks when a file of this directory is renamed, not when one comes into it.
+	return renameio.WriteFile(path, want, 0o644, renameio.WithTempDir(n.c.CNIDir))
 }
