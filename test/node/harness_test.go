@@ -372,9 +372,14 @@ var authority = sync.OnceValues(func() (*pki.Authority, error) {
 	return pki.Open(pki.Config{Dir: filepath.Join(shared.dir, "data", "pki"), Clock: clock.RealClock{}})
 })
 
+// runtime is for one kubelet at a time: each stops the pods in it that it does not know.
+var runtime sync.Mutex
+
 // prepare gives a node its identity: files as an installer writes them.
 func prepare(t *testing.T) *agent {
 	t.Helper()
+	runtime.Lock()
+	t.Cleanup(runtime.Unlock)
 	config, err := shared.config()
 	must(t, err)
 	api, err := shared.api()
