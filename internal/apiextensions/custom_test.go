@@ -290,6 +290,22 @@ additionalPrinterColumns:
 	wantText(t, dig(columns[2], "description"), "whether")
 }
 
+// selects lists by fields; the names of what is to come are put together.
+func (w *world) selects(selector, want string) {
+	w.t.Helper()
+	list, err := w.in("v1", "default").List(w.ctx, metav1.ListOptions{FieldSelector: selector})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	names := ""
+	for _, item := range list.Items {
+		names += item.GetName()
+	}
+	if names != want {
+		w.t.Errorf("%s selects %q, want %q", selector, names, want)
+	}
+}
+
 func TestSelectableFieldsSelect(t *testing.T) {
 	w := newWorld(t)
 	w.establish(definition(t, "Namespaced", spec("colour: {type: string}\nsize: {type: integer}")+`
@@ -304,17 +320,7 @@ selectableFields: [{jsonPath: .spec.colour}, {jsonPath: .spec.size}]
 		"spec.colour=blue": "a", "spec.colour!=blue": "bc", "spec.size=1": "ab", "spec.colour=": "c",
 		"spec.size=1,spec.colour==red": "b", "metadata.name=c": "c",
 	} {
-		list, err := w.in("v1", "default").List(w.ctx, metav1.ListOptions{FieldSelector: selector})
-		if err != nil {
-			t.Fatal(err)
-		}
-		names := ""
-		for _, item := range list.Items {
-			names += item.GetName()
-		}
-		if names != want {
-			t.Errorf("%s selects %s, want %s", selector, names, want)
-		}
+		w.selects(selector, want)
 	}
 	_, err := w.in("v1", "default").List(w.ctx, metav1.ListOptions{FieldSelector: "spec.other=1"})
 	wantError(t, err, 400, "field label not supported: spec.other")
@@ -367,17 +373,7 @@ func TestADefaultIsSelectedInObjectsThatAreOlder(t *testing.T) {
 	for selector, want := range map[string]string{
 		"spec.colour=grey": "bc", "spec.colour=": "", "spec.colour!=grey": "a", "spec.form.edges=4": "bc", "spec.form.edges=": "a", "spec.edge.width=2": "abc",
 	} {
-		list, err := w.in("v1", "default").List(w.ctx, metav1.ListOptions{FieldSelector: selector})
-		if err != nil {
-			t.Fatal(err)
-		}
-		names := ""
-		for _, item := range list.Items {
-			names += item.GetName()
-		}
-		if names != want {
-			t.Errorf("%s selects %q, want %q", selector, names, want)
-		}
+		w.selects(selector, want)
 	}
 }
 

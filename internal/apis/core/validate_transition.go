@@ -19,7 +19,7 @@ func validateTransitions(is, was []corev1.ContainerStatus, containers []corev1.C
 		if ended == nil || !cameBack(&was[i], is) {
 			continue
 		}
-		if c := containerNamed(containers, was[i].Name); c == nil || !mayRestart(c, s.RestartPolicy, ended.ExitCode) {
+		if c := containerNamed(containers, was[i].Name); c == nil || !ContainerRestarts(c, s.RestartPolicy, ended.ExitCode) {
 			errs = append(errs, notBack(path, i))
 		}
 	}
@@ -55,16 +55,13 @@ func allMayRestart(s *corev1.PodSpec) bool {
 	return slices.ContainsFunc(s.Containers, restartsAll) || slices.ContainsFunc(s.InitContainers, restartsAll)
 }
 
-// mayRestart says whether a container that ended with a code runs again: by its first
-// rule for the code, by its own policy, or by the pod's.
-func mayRestart(c *corev1.Container, policy corev1.RestartPolicy, code int32) bool {
+// ContainerRestarts says whether a container that ended with a code runs again: by its
+// first rule for the code, by its own policy, or by the pod's (KEP-5307).
+func ContainerRestarts(c *corev1.Container, policy corev1.RestartPolicy, code int32) bool {
 	if c.RestartPolicy != nil {
 		for _, r := range c.RestartPolicyRules {
-			if on := r.ExitCodes; on != nil && slices.Contains(on.Values, code) == (on.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn) {
-				if r.Action == corev1.ContainerRestartRuleActionRestart {
-					return true
-				}
-				break
+			if on := r.ExitCodes; on != nil && slices.Contains(on.Values, code) != (on.Operator == corev1.ContainerRestartRuleOnExitCodesOpNotIn) {
+				return r.Action == corev1.ContainerRestartRuleActionRestart
 			}
 		}
 		policy = corev1.RestartPolicy(*c.RestartPolicy)

@@ -8,6 +8,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
 
+	"proa/internal/apis/core"
 	"proa/internal/kubelet/cri"
 	"proa/internal/kubelet/probe"
 )
@@ -171,33 +172,7 @@ func restarts(pod *corev1.Pod, c *corev1.Container, cur *cri.Container) bool {
 	case runtimeapi.ContainerState_CONTAINER_CREATED, runtimeapi.ContainerState_CONTAINER_UNKNOWN:
 		return true
 	}
-	if c.RestartPolicy != nil {
-		for _, r := range c.RestartPolicyRules {
-			if r.ExitCodes != nil && exitMatches(r.ExitCodes, cur.ExitCode) {
-				return r.Action == corev1.ContainerRestartRuleActionRestart
-			}
-		}
-		return policyRestarts(corev1.RestartPolicy(*c.RestartPolicy), cur.ExitCode)
-	}
-	return policyRestarts(pod.Spec.RestartPolicy, cur.ExitCode)
-}
-
-func exitMatches(r *corev1.ContainerRestartRuleOnExitCodes, code int32) bool {
-	in := slices.Contains(r.Values, code)
-	if r.Operator == corev1.ContainerRestartRuleOnExitCodesOpNotIn {
-		return !in
-	}
-	return in
-}
-
-func policyRestarts(policy corev1.RestartPolicy, code int32) bool {
-	switch policy {
-	case corev1.RestartPolicyNever:
-		return false
-	case corev1.RestartPolicyOnFailure:
-		return code != 0
-	}
-	return true
+	return core.ContainerRestarts(c, pod.Spec.RestartPolicy, cur.ExitCode)
 }
 
 // mayRestart is the policy for a container that is killed by the node.
