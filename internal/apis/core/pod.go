@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -115,6 +116,9 @@ func preparePodStatus(p, old *corev1.Pod) {
 func keepGenerationsSeen(s, old *corev1.PodStatus) {
 	if s.ObservedGeneration == 0 {
 		s.ObservedGeneration = old.ObservedGeneration
+	}
+	if !slices.ContainsFunc(s.Conditions, func(c corev1.PodCondition) bool { return c.ObservedGeneration == 0 }) {
+		return
 	}
 	seen := map[corev1.PodConditionType][]int64{}
 	for _, c := range old.Conditions {
